@@ -5,10 +5,12 @@
 //! so that a restore finds their data. A restore makes what is not there, and leaves what is.
 
 mod archive;
+mod catalog;
 mod restore;
 mod save;
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::condition::Verdict as Conclusion;
@@ -16,7 +18,8 @@ use api::longhorn::{
     Backup, BackupTarget, Snapshot, SystemBackup, SystemRestore, SystemState, Volume,
 };
 use api::scalar::Time;
-use backupstore::Name;
+use backupstore::format::SystemBackupCfg;
+use backupstore::{BackupStore, Name, SystemBackup as Stored};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Client, ResourceExt as _};
@@ -25,7 +28,7 @@ use reconcile::{
     Severity, Store,
 };
 
-use crate::backup::now;
+use crate::backup::{deletion, now};
 use crate::target::{self, Door};
 use crate::work::{Stand, Work};
 use crate::{FINALIZER, NAMESPACE, label};
@@ -56,6 +59,7 @@ pub(crate) const CONTROLLERS: &[Controller] = &[Controller {
             resources: &["snapshots", "backups"],
             verbs: &["get", "list", "watch", "create"],
         },
+        Grant { groups: &["longhorn.io"], resources: &["backupvolumes"], verbs: &["get"] },
         Grant { groups: &[""], resources: &["secrets"], verbs: &["get", "list", "watch"] },
         EVENT_RIGHTS,
     ],
@@ -78,6 +82,10 @@ pub(crate) struct World {
     restoring: Arc<Queue>,
     /// By the uid of the object.
     work: Work<(), Result<End, String>>,
+    /// What the default target has.
+    listings: Work<catalog::Mark, Result<BTreeSet<String>, String>>,
+    cataloguing: Arc<Queue>,
+    shown: Mutex<Option<String>>,
     me: String,
 }
 
@@ -103,6 +111,7 @@ fn run(context: Context) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         let saves = Loop::new("system-backups", &context);
         let restores = Loop::new("system-restores", &context);
+        let listings = Loop::new("system-catalog", &context);
         let world = Arc::new(World {
             client: Connection(context.client.clone()),
             saves: Store::within(NAMESPACE).start(&context),
@@ -120,6 +129,9 @@ fn run(context: Context) -> BoxFuture<'static, ()> {
             saving: saves.queue(),
             restoring: restores.queue(),
             work: Work::new("work", &context.tasks),
+            listings: Work::new("system-listings", &context.tasks),
+            cataloguing: listings.queue(),
+            shown: Mutex::default(),
             me: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         });
         let saves = saves
@@ -133,8 +145,10 @@ fn run(context: Context) -> BoxFuture<'static, ()> {
             .needs(&world.saves)
             .needs(&world.targets)
             .needs(&world.secrets);
+        let listings = listings.on(&world.targets).needs(&world.saves).needs(&world.secrets);
         futures::join!(
             saves.run(Arc::new(Saves(Arc::clone(&world)))),
+            listings.run(Arc::new(catalog::Catalog(Arc::clone(&world)))),
             restores.run(Arc::new(Restores(world))),
         );
     })
@@ -172,10 +186,13 @@ impl Reconciler for Saves {
             (save.uid().unwrap_or_default(), save.metadata.deletion_timestamp.is_some());
         let status = save.status.clone().unwrap_or_default();
         let is_over = matches!(status.state, Some(SystemState::Ready | SystemState::Error));
-        if goes && save.labels().get(label::OBJECT_ONLY).is_some_and(|it| it == "true") {
+        if goes && deletion::keeps_data(save.as_ref()) {
             world.saves.remove_finalizer(&save, FINALIZER).await?;
             return Ok(Next::WAIT);
         }
+        let mut dressed = save.as_ref().clone();
+        deletion::unmark(&mut dressed);
+        let save = world.saves.update(&save, &dressed).await?;
         match world.work.look(&uid).map(|it| it.stand) {
             Some(Stand::Running) => Ok(Next::WAIT),
             Some(Stand::Ended(end)) => {
@@ -223,6 +240,9 @@ impl Saves {
         let conclusion = match end {
             Ok(End::Removed) => {
                 world.saves.remove_finalizer(save, FINALIZER).await?;
+                if save.metadata.deletion_timestamp.is_none() {
+                    world.saves.delete(save).await?;
+                }
                 return Ok(());
             }
             Ok(End::Saved { version, created }) => {
@@ -301,7 +321,97 @@ impl Reconciler for Restores {
     }
 }
 
-fn named(name: &str) -> Result<backupstore::SystemBackup, String> {
+/// The system backup of this name that a version of this program makes.
+fn named(version: &str, name: &str) -> Result<Stored, String> {
     let parse = |text: &str| Name::parse(text).map_err(|error| error.to_string());
-    Ok(backupstore::SystemBackup { version: parse(VERSION)?, name: parse(name)? })
+    Ok(Stored { version: parse(version)?, name: parse(name)? })
+}
+
+/// Where a system backup lies: as its object says, or, where that says nothing, as this version would have made it,
+/// or as it is listed. Without a record there is none.
+async fn find(
+    store: &BackupStore,
+    name: &str,
+    version: Option<&str>,
+) -> Result<Option<(Stored, SystemBackupCfg)>, String> {
+    let listed = async {
+        let all = store.list_system_backups().await.map_err(|error| target::text(&error))?;
+        let folder = all.get(name).map(|it| it.trim_end_matches('/').to_owned());
+        Ok::<_, String>(folder.and_then(|it| it.rsplit('/').nth(1).map(str::to_owned)))
+    };
+    let versions = match version.filter(|it| !it.is_empty()) {
+        // Another of that name is another.
+        Some(known) => vec![known.to_owned()],
+        None => [VERSION.to_owned()].into_iter().chain(listed.await?).collect(),
+    };
+    for version in versions {
+        let id = named(&version, name)?;
+        match store.system_backup(&id).await {
+            Ok(record) => return Ok(Some((id, record))),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(target::text(&error)),
+        }
+    }
+    Ok(None)
+}
+
+/// The version that made the system backup of an object, as far as that is known.
+fn version_of(save: Option<&SystemBackup>) -> Option<&str> {
+    save?.status.as_ref()?.version.as_deref()
+}
+
+#[cfg(test)]
+mod tests {
+    use backupstore::{Environment, TargetUrl};
+
+    use super::*;
+
+    /// Who upgrades has to get back, and rid of, what was saved before.
+    #[tokio::test]
+    async fn what_an_earlier_version_has_saved_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = TargetUrl::parse(&format!("vfs://{}", dir.path().display())).unwrap();
+        let store = BackupStore::open(&url, &Environment::default()).await.unwrap();
+        assert_eq!(find(&store, "all", None).await, Ok(None));
+        let earlier = named("v0.0.9", "all").unwrap();
+        let record = SystemBackupCfg::default();
+        let archive = bytes::Bytes::from_static(b"x");
+        store.upload_system_backup(&earlier, archive.clone(), record.clone()).await.unwrap();
+        let found = |version| {
+            let store = &store;
+            async move { find(store, "all", version).await.unwrap().map(|it| it.1.version) }
+        };
+        assert_eq!(found(None).await.as_deref(), Some("v0.0.9"));
+        // Of two, that which is meant.
+        let own = named(VERSION, "all").unwrap();
+        store.upload_system_backup(&own, archive, record).await.unwrap();
+        assert_eq!(found(None).await.as_deref(), Some(VERSION));
+        assert_eq!(found(Some("v0.0.9")).await.as_deref(), Some("v0.0.9"));
+        // Also a second time, by whoever does not know that the first came to its end.
+        for _ in 0..2 {
+            save::take_away(&store, "all", Some("v0.0.9")).await.unwrap();
+            assert!(store.system_backup(&earlier).await.is_err());
+            assert!(store.system_backup(&own).await.is_ok(), "another of that name is gone");
+        }
+        save::take_away(&store, "all", None).await.unwrap();
+        assert_eq!(found(None).await, None);
+        save::take_away(&store, "all", None).await.unwrap();
+    }
+
+    /// Killed between the archive and its record.
+    #[tokio::test]
+    async fn an_archive_without_a_record_keeps_no_system_backup_from_being_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = TargetUrl::parse(&format!("vfs://{}", dir.path().display())).unwrap();
+        let store = BackupStore::open(&url, &Environment::default()).await.unwrap();
+        let id = named(VERSION, "all").unwrap();
+        let archive = bytes::Bytes::from_static(b"x");
+        let folder = dir.path().join("backupstore/system-backups").join(VERSION).join("all");
+        std::fs::create_dir_all(&folder).unwrap();
+        durable::replace(folder.join("system-backup.zip"), b"half").unwrap();
+        let upload = |again| save::upload(&store, &id, &archive, SystemBackupCfg::default(), again);
+        assert!(upload(false).await.is_err(), "somebody else may be at it");
+        assert!(upload(true).await.is_ok());
+        assert_eq!(store.download_system_backup(&id).await.unwrap(), archive);
+    }
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::longhorn::{
-    Backup, BackupSpec, BackupState, Snapshot, SnapshotSpec, SystemBackup, SystemState, Volume,
-    VolumeBackupPolicy, VolumeState,
+    Backup, BackupSpec, BackupState, Robustness, Snapshot, SnapshotSpec, SystemBackup, SystemState,
+    Volume, VolumeBackupPolicy, VolumeState,
 };
+use backupstore::BackupStore;
 use backupstore::format::SystemBackupCfg;
 use bytes::Bytes;
 use kube::ResourceExt as _;
@@ -15,7 +16,8 @@ use reconcile::Key;
 use serde_json::{Value, json};
 
 use super::archive::pack;
-use super::{End, World, named};
+use super::catalog::is_found;
+use super::{End, Stored, VERSION, World, find, named, version_of};
 use crate::backup::now;
 use crate::{NAMESPACE, label, target};
 
@@ -32,13 +34,17 @@ const LOOK: Duration = Duration::from_millis(500);
 
 pub(super) async fn save(world: Arc<World>, save: Arc<SystemBackup>) -> Result<End, String> {
     let name = save.name_any();
-    let id = named(&name)?;
+    let id = named(VERSION, &name)?;
     let door = world.open().await?;
-    match door.store.system_backup(&id).await {
-        Ok(found) => return Ok(End::Saved { version: found.version, created: found.created_at }),
-        Err(error) if error.is_not_found() => {}
-        Err(error) => return Err(target::text(&error)),
+    if let Some((_, found)) = find(&door.store, &name, version_of(Some(&save))).await? {
+        return Ok(End::Saved { version: found.version, created: found.created_at });
     }
+    // It was made for what lay there a moment ago, and nobody has asked for another.
+    if is_found(&save) {
+        return Ok(End::Removed);
+    }
+    // A run for this very object was begun, and ended with its process.
+    let again = save.status.as_ref().is_some_and(|it| it.state.is_some());
     let policy = save.spec.volume_backup_policy.clone().unwrap_or(VolumeBackupPolicy::Unset);
     if policy != VolumeBackupPolicy::Disabled {
         world.show_save(&name, SystemState::VolumeBackup).await;
@@ -62,9 +68,26 @@ pub(super) async fn save(world: Arc<World>, save: Arc<SystemBackup>) -> Result<E
         backup_target_url: door.url.to_string(),
         ..SystemBackupCfg::default()
     };
-    let uploaded = door.store.upload_system_backup(&id, Bytes::from(pack(&files)?), record).await;
-    let record = uploaded.map_err(|error| target::text(&error))?;
+    let record = upload(&door.store, &id, &Bytes::from(pack(&files)?), record, again).await?;
     Ok(End::Saved { version: record.version, created: record.created_at })
+}
+
+/// Stores an archive. One that has no record is left of a run that was killed, if there was one (`again`).
+pub(super) async fn upload(
+    store: &BackupStore,
+    id: &Stored,
+    archive: &Bytes,
+    record: SystemBackupCfg,
+    again: bool,
+) -> Result<SystemBackupCfg, String> {
+    let text = |error: backupstore::Error| target::text(&error);
+    match store.upload_system_backup(id, archive.clone(), record.clone()).await {
+        Err(backupstore::Error::Exists { .. }) if again => {
+            store.delete_system_backup(id).await.map_err(text)?;
+            store.upload_system_backup(id, archive.clone(), record).await.map_err(text)
+        }
+        uploaded => uploaded.map_err(text),
+    }
 }
 
 pub(super) fn resource(kind: &str, plural: &str) -> ApiResource {
@@ -96,16 +119,32 @@ async fn objects(world: &World, kind: &str, plural: &str) -> Result<Vec<Value>, 
     Ok(listed.items.into_iter().map(plain).collect())
 }
 
+/// A volume that is left out comes back empty. One that is detached is attached for it.
+fn is_to_be_backed_up(volume: &Volume, always: bool) -> bool {
+    let status = volume.status.clone().unwrap_or_default();
+    let has_backup = status.last_backup.is_some_and(|it| !it.is_empty());
+    let is_made = match status.state.unwrap_or(VolumeState::Unset) {
+        VolumeState::Attached
+        | VolumeState::Detached
+        | VolumeState::Attaching
+        | VolumeState::Detaching => true,
+        VolumeState::Unset
+        | VolumeState::Creating
+        | VolumeState::Deleting
+        | VolumeState::Other(_) => false,
+    };
+    is_made
+        && status.robustness != Some(Robustness::Faulted)
+        && (always || !has_backup)
+        && status.restore_required != Some(true)
+        && !crate::volume::is_unfinished_clone(volume)
+}
+
 /// Backs up those that have no backup, or all.
 async fn back_up_volumes(world: &World, always: bool) -> Result<(), String> {
     let mut asked = Vec::new();
     for volume in world.volumes.list() {
-        let status = volume.status.clone().unwrap_or_default();
-        let has_backup = status.last_backup.is_some_and(|it| !it.is_empty());
-        if status.state == Some(VolumeState::Attached)
-            && (always || !has_backup)
-            && status.restore_required != Some(true)
-        {
+        if is_to_be_backed_up(&volume, always) {
             asked.push(back_up(world, &volume).await?);
         }
     }
@@ -160,10 +199,50 @@ async fn back_up(world: &World, volume: &Volume) -> Result<String, String> {
 /// What was never stored is removed already.
 pub(super) async fn remove(world: Arc<World>, save: Arc<SystemBackup>) -> Result<End, String> {
     let door = world.open().await?;
-    let id = named(&save.name_any())?;
-    match door.store.delete_system_backup(&id).await {
-        Ok(()) => Ok(End::Removed),
-        Err(error) if error.is_not_found() => Ok(End::Removed),
-        Err(error) => Err(target::text(&error)),
+    take_away(&door.store, &save.name_any(), version_of(Some(&save))).await?;
+    Ok(End::Removed)
+}
+
+/// Removes it, whatever version made it, and what a run that was killed has left of it.
+pub(super) async fn take_away(
+    store: &BackupStore,
+    name: &str,
+    version: Option<&str>,
+) -> Result<(), String> {
+    let id = match find(store, name, version).await? {
+        Some((id, _)) => id,
+        None => named(version.filter(|it| !it.is_empty()).unwrap_or(VERSION), name)?,
+    };
+    match store.delete_system_backup(&id).await {
+        Err(error) if !error.is_not_found() => Err(target::text(&error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_that_nobody_uses_now_is_backed_up_with_the_others() {
+        let volume = |state: VolumeState| {
+            let mut volume = Volume::default();
+            volume.status.get_or_insert_default().state = Some(state);
+            volume
+        };
+        for state in [VolumeState::Attached, VolumeState::Detached, VolumeState::Detaching] {
+            assert!(is_to_be_backed_up(&volume(state.clone()), false), "{state:?}");
+        }
+        for state in [VolumeState::Creating, VolumeState::Deleting] {
+            assert!(!is_to_be_backed_up(&volume(state.clone()), true), "{state:?} has nothing");
+        }
+        let mut other = volume(VolumeState::Detached);
+        other.status.get_or_insert_default().last_backup = Some("b".to_owned());
+        assert!(!is_to_be_backed_up(&other, false) && is_to_be_backed_up(&other, true));
+        other.status.get_or_insert_default().robustness = Some(Robustness::Faulted);
+        assert!(!is_to_be_backed_up(&other, true), "nobody can read it");
+        let mut other = volume(VolumeState::Attached);
+        other.status.get_or_insert_default().restore_required = Some(true);
+        assert!(!is_to_be_backed_up(&other, true));
     }
 }
