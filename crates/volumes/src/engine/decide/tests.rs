@@ -2,6 +2,8 @@ use api::longhorn::{InstanceSpec, ReplicaMode as M};
 
 use super::*;
 
+mod walk;
+
 const SIZE: i64 = 1 << 20;
 
 fn at(port: u16) -> String {
