@@ -21,6 +21,8 @@ use super::is_new;
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Between tries.
 const AGAIN: Backoff = Backoff { first: Duration::from_secs(5), longest: Duration::from_mins(5) };
+/// On a volume that has become a copy of another: its own uid.
+const COPIED: &str = "holdfast.io/copied";
 /// How often it is tried.
 pub(crate) const TRIES: i32 = 6;
 
@@ -122,7 +124,23 @@ impl Draft<'_> {
     /// goes on although the wish for it was taken out of the volume.
     pub(super) fn is_impossible_clone(&self) -> bool {
         let asked = self.volume.spec.data_source.as_deref().is_some_and(|it| !it.is_empty());
-        !asked && self.told_source().is_none() && super::is_unfinished_clone(&self.volume)
+        let begins = asked || self.told_source().is_some();
+        super::is_unfinished_clone(&self.volume) && (!begins || self.is_copied())
+    }
+
+    /// This very volume has become a copy, and has what was written to it since.
+    pub(super) fn is_copied(&self) -> bool {
+        let uid = self.volume.metadata.uid.as_ref();
+        uid.is_some() && self.volume.annotations().get(COPIED) == uid
+    }
+
+    /// Remembered beside the status, which others may write as well.
+    pub(super) fn remember_copied(&mut self) {
+        let uid = self.volume.metadata.uid.clone();
+        let is_over = self.clone_state() == CloneState::Completed && !self.is_copied();
+        if let Some(uid) = uid.filter(|_| is_over) {
+            self.volume.annotations_mut().insert(COPIED.to_owned(), uid);
+        }
     }
 
     /// Nobody has ever written to it. An engine alone says nothing: it is stored before the status

@@ -54,6 +54,7 @@ pub(crate) fn decide(seen: &Seen, fresh: &mut dyn FnMut() -> String) -> Plan {
     draft.finish_restore();
     draft.remember_restored();
     draft.finish_clone();
+    draft.remember_copied();
     draft.forget_activation();
     draft.keep_tickets();
     draft.follow_revert();

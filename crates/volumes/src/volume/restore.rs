@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use api::longhorn::{EngineStatus, ReplicaMode, Robustness, VolumeState};
+use api::longhorn::{
+    CloneState, EngineStatus, ReplicaMode, Robustness, VolumeCloneStatus, VolumeState,
+};
 use api::scalar::{TextInt, Time};
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -50,7 +52,10 @@ impl Draft<'_> {
             wrong.push("isStandby");
         }
         if self.is_impossible_clone() {
-            self.status.clone_status = None;
+            self.status.clone_status = self.is_copied().then(|| VolumeCloneStatus {
+                state: Some(CloneState::Completed),
+                ..VolumeCloneStatus::default()
+            });
             wrong.push("cloneStatus");
         }
         if !wrong.is_empty() {

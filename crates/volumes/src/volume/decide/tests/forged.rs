@@ -86,6 +86,30 @@ fn a_volume_that_was_made_from_nothing_is_no_unfinished_copy() {
     }
 }
 
+/// Its copies would be thrown away for those of another try, with all that was written since.
+#[test]
+fn a_copy_that_is_complete_does_not_become_an_unfinished_one() {
+    for state in
+        [CloneState::Initiated, CloneState::CopyCompletedAwaitingHealthy, CloneState::Failed]
+    {
+        let mut world = clones::cloned();
+        world.run(40);
+        assert_eq!(clones::clone_state(&world), CloneState::Completed);
+        world.ticket(NODE);
+        world.run(8);
+        world.is(&VolumeState::Attached, &Robustness::Healthy);
+        let before: Vec<String> = world.replicas.iter().map(ResourceExt::name_any).collect();
+        world.volume.status.as_mut().unwrap().clone_status =
+            Some(VolumeCloneStatus { state: Some(state.clone()), ..VolumeCloneStatus::default() });
+        world.run(12);
+        world.is(&VolumeState::Attached, &Robustness::Healthy);
+        assert!(serves(&world), "its frontend is gone");
+        let now: Vec<String> = world.replicas.iter().map(ResourceExt::name_any).collect();
+        assert_eq!(now, before, "{state:?}: its copies are thrown away");
+        assert_eq!(clones::clone_state(&world), CloneState::Completed);
+    }
+}
+
 #[test]
 fn a_volume_of_an_image_that_nobody_knows_waits_for_it_and_says_so() {
     let image = Some("example/engine:v3".to_owned());
