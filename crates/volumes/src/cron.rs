@@ -31,7 +31,7 @@ mod tests {
         let next = Schedule::parse("* * * * *").unwrap().next(at).unwrap();
         assert_eq!(next, "2025-03-01T10:01:00Z".parse().unwrap());
         assert!(Schedule::parse("@hourly").unwrap().next(at).unwrap() > at);
-        for bad in ["", "* * * *", "61 * * * *", "* * * * * *", "@sometimes"] {
+        for bad in ["", "* * * *", "61 * * * *", "*/0 * * * *", "* * * * * *", "@sometimes"] {
             let why = Schedule::parse(bad).unwrap_err();
             assert!(why.starts_with(&format!("invalid cron format({bad}): ")), "{why}");
         }
