@@ -17,18 +17,18 @@ use crate::output;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// List jobs, what came of the last run and when the next one is.
+    /// List jobs with the result of the last run and the time of the next.
     #[command(visible_alias = "list")]
     Ls(Ls),
-    /// Make a job.
+    /// Create a job.
     Create(Create),
-    /// End the runs of a job that are under way.
+    /// Cancel the runs of a job that are in progress.
     Cancel {
         name: String,
         #[command(flatten)]
         at: Connection,
     },
-    /// Remove jobs; what they made stays.
+    /// Delete jobs; their snapshots and backups are kept.
     #[command(visible_alias = "delete")]
     Rm(Rm),
 }
@@ -36,22 +36,22 @@ pub enum Command {
 #[derive(Debug, clap::Args)]
 pub struct Create {
     name: String,
-    /// When, as five-field cron: "0 2 * * *" is every night at two.
+    /// Schedule as a cron expression with five fields: "0 2 * * *" is every night at two.
     #[arg(long, value_parser = parse_cron)]
     cron: String,
-    /// What it does: backup, snapshot, snapshot-delete, snapshot-cleanup, system-backup and others.
+    /// Task: backup, snapshot, snapshot-delete, snapshot-cleanup, system-backup and others.
     #[arg(long, default_value = "backup", value_parser = parse_task)]
     task: RecurringTask,
-    /// How many results are kept for each volume.
+    /// Number of results to keep for each volume.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(i32).range(1..))]
     retain: i32,
-    /// How many volumes it works on at once.
+    /// Number of volumes to process at the same time.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
     concurrency: i32,
-    /// The groups of volumes it is for; `default` is every volume without a job of its own.
+    /// Groups of volumes; `default` is every volume without a job of its own.
     #[arg(long = "group", default_value = "default")]
     groups: Vec<String>,
-    /// How long a run may take, as 6h.
+    /// Maximum duration of a run, for example 6h.
     #[arg(long, value_name = "DURATION", value_parser = parse_deadline)]
     deadline: Option<String>,
     #[command(flatten)]
@@ -135,7 +135,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
             api.create(&PostParams::default(), &job)
                 .await
                 .map_err(|error| explained(error, &format!("make job {}", args.name)))?;
-            output::say(&format!("job {} is made", args.name))?;
+            output::say(&format!("job {} is created", args.name))?;
         }
         Command::Cancel { name, at } => {
             let api = at.volumes::<RecurringJob>().await?;
@@ -143,7 +143,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
             api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await
                 .map_err(|error| explained(error, &format!("cancel job {name}")))?;
-            output::say(&format!("the runs of job {name} are ended"))?;
+            output::say(&format!("the runs of job {name} are cancelled"))?;
         }
         Command::Rm(rm) => rm.run::<RecurringJob>().await?,
     }

@@ -14,10 +14,10 @@ use people::units::parse_duration;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Wait {
-    /// Stay until it is done, and say how far it is.
+    /// Wait until it is done, and show the progress.
     #[arg(long)]
     pub(crate) wait: bool,
-    /// How long to stay at most, as 90s, 10m or 1h; a bare number is seconds.
+    /// How long to wait at most, for example 90s, 10m or 1h; a bare number is seconds.
     #[arg(long, value_name = "DURATION", default_value = "10m", requires = "wait")]
     #[arg(value_parser = parse_duration)]
     pub(crate) timeout: Duration,

@@ -164,7 +164,7 @@ fn is_named(it: &Value, names: &[&str]) -> bool {
 }
 
 pub(super) async fn a_volume_grows_during_its_backup(tour: &mut Tour<'_>) -> anyhow::Result<()> {
-    let title = "A volume of the Block Storage API is extended while its backup runs";
+    let title = "Extend a Block Storage volume while its backup runs";
     let Some(blocks) = Blocks::of(tour)? else {
         return tour
             .skip(title, "the kubeconfig names no Block Storage API that asks nobody")

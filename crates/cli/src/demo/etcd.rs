@@ -41,7 +41,7 @@ fn program(name: &str) -> Option<PathBuf> {
 }
 
 pub(super) async fn an_etcd_comes_back(tour: &mut Tour<'_>) -> anyhow::Result<()> {
-    let title = "An etcd is backed up while it runs, wrecked, and restored";
+    let title = "Back up an etcd while it runs, damage its data, and restore it";
     let Some(program) = program("etcd") else {
         return tour.skip(title, "there is no etcd on the PATH").await;
     };

@@ -154,7 +154,7 @@ async fn a_place_for_backups(tour: &mut Tour<'_>) -> anyhow::Result<()> {
         .with_context(|| format!("cannot make {}", tour.store.display()))?;
     let url = format!("vfs://{}", tour.store.display());
     let command = format!("holdfast target set {url} --name {TARGET} --wait");
-    tour.step("A directory becomes a store for backups", &[command]).await?;
+    tour.step("Use a directory as backup target", &[command]).await?;
     let set = target::Set::demo(&url, TARGET, MARK, tour.at, WAIT);
     target::set(&set).await
 }
@@ -162,7 +162,7 @@ async fn a_place_for_backups(tour: &mut Tour<'_>) -> anyhow::Result<()> {
 async fn a_volume_is_written(tour: &mut Tour<'_>) -> anyhow::Result<()> {
     let size = tour.mebibytes << 20;
     tour.step(
-        "A volume with three copies, each a process of its own, is made and written to",
+        "Create a volume with three copies, each in its own process, and write to it",
         &[
             format!(
                 "holdfast volume create {DATA} --size {}MiB --replicas 3 --target {TARGET} --wait",
@@ -203,7 +203,7 @@ async fn back_up(tour: &Tour<'_>, name: &str, wait: &Wait) -> anyhow::Result<()>
 
 async fn two_backups(tour: &mut Tour<'_>) -> anyhow::Result<()> {
     tour.step(
-        "It is backed up, changed, and backed up again: only what changed is sent",
+        "Back it up, change it, and back it up again: only the changes are sent",
         &[
             format!("holdfast backup create {DATA} --name demo-one --target {TARGET} --wait"),
             format!("holdfast backup create {DATA} --name demo-two --target {TARGET} --wait"),
@@ -226,7 +226,7 @@ async fn two_backups(tour: &mut Tour<'_>) -> anyhow::Result<()> {
 
 async fn one_goes_while_another_is_made(tour: &mut Tour<'_>) -> anyhow::Result<()> {
     tour.step(
-        "A backup is deleted in the background while another is made",
+        "Delete a backup in the background while another one is made",
         &[
             "holdfast backup rm demo-one".to_owned(),
             format!("holdfast backup create {DATA} --name demo-three --target {TARGET} --wait"),
@@ -246,7 +246,7 @@ async fn one_goes_while_another_is_made(tour: &mut Tour<'_>) -> anyhow::Result<(
 
 async fn a_copy_crashes_while_it_restores(tour: &mut Tour<'_>) -> anyhow::Result<()> {
     tour.step(
-        "A volume is restored from a backup, and one of its copies is killed meanwhile",
+        "Restore a backup into a new volume, and kill one of its copies meanwhile",
         &[format!("holdfast restore demo-three {TWIN} --wait"), "kill -9 PROCESS".to_owned()],
     )
     .await?;
@@ -329,7 +329,7 @@ fn process_of(copy: &str) -> anyhow::Result<Option<u32>> {
 async fn a_standby_takes_over(tour: &mut Tour<'_>) -> anyhow::Result<()> {
     let larger = tour.mebibytes * 2;
     tour.step(
-        "A standby volume follows its source, which changes and grows, and takes over",
+        "Let a standby volume follow its source, which changes and grows, and take over",
         &[
             format!("holdfast dr create demo-three {STANDBY} --replicas 2"),
             format!("holdfast volume expand {DATA} {larger}MiB --wait"),
@@ -352,7 +352,7 @@ async fn a_standby_takes_over(tour: &mut Tour<'_>) -> anyhow::Result<()> {
 
 async fn a_namespace_comes_back(tour: &mut Tour<'_>) -> anyhow::Result<()> {
     tour.step(
-        "A tenant's namespace is backed up, wrecked, and restored",
+        "Back up, damage and restore the namespace of a tenant",
         &[
             format!("kubectl create namespace {TEAM}"),
             format!(
