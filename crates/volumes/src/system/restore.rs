@@ -85,6 +85,7 @@ async fn one(
     Ok(true)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
 fn told(error: kube::Error) -> String {
     error.to_string()
 }
