@@ -316,7 +316,8 @@ def an_etcd_is_seen(browser):
         return time.strftime(form, time.gmtime(now - ago))
     full = " ".join(f"{at(7200 - it * 3600)}={100 + it * 60}" for it in range(3))
     deltas = " ".join(f"{at(7000 - it * 300)}={105 + it * 5}" for it in range(23))
-    micro = "%Y-%m-%dT%H:%M:%S.000000Z"
+    # Not a whole second: clients leave out the fraction of one, and servers insist on it.
+    micro = "%Y-%m-%dT%H:%M:%S.000001Z"
     for name, holder, taken in [("etcd-main-0", "1af:Leader", None),
                                 ("etcd-main-full-snap", "220", full),
                                 ("etcd-main-delta-snap", "215", deltas)]:
