@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::config::{self, Settings};
 use crate::{
@@ -20,14 +20,13 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start everything on this machine.
+    /// Start all of Holdfast on this machine.
     Up(up::Args),
     /// Start only the embedded API server.
     Apiserver(up::Args),
-    /// Run the controllers against any cluster, elected by a Lease.
+    /// Run the controllers for a Kubernetes cluster, with leader election.
     Controllers(controllers::Args),
-    /// Hold copies of volumes and run their processes on this machine, for any cluster; or list and
-    /// manage such machines.
+    /// Run this machine as a node that stores volumes; or list and manage nodes.
     #[command(args_conflicts_with_subcommands = true)]
     Node {
         #[command(subcommand)]
@@ -35,20 +34,20 @@ enum Command {
         #[command(flatten)]
         args: Box<node::Args>,
     },
-    /// Install the definitions of all resources into a cluster.
+    /// Install the CustomResourceDefinitions into a cluster.
     InstallCrds(install::Args),
-    /// Make a kubeconfig for a user, with a role in one namespace.
+    /// Create a kubeconfig for a user, with a role in one namespace.
     Kubeconfig(kubeconfig::Args),
-    /// Serve and manage replicated block volumes.
+    /// The volume engine: serve and manage replicated block volumes.
     #[command(disable_help_flag = true)]
     Engine {
         /// A command of the engine, as `holdfast engine --help` lists them.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         args: Vec<OsString>,
     },
-    /// Serve the Block Storage API, and look after its database.
+    /// Serve the OpenStack Block Storage API, and manage its database.
     BlockApi(Box<block::Args>),
-    /// Guard an etcd member: snapshots, checks, restores.
+    /// Back up, check and restore an etcd member.
     #[command(disable_help_flag = true)]
     Etcd {
         /// A command of the guard, as `holdfast etcd --help` lists them.
@@ -57,20 +56,99 @@ enum Command {
     },
     #[command(flatten)]
     People(Box<::cli::Command>),
-    /// Check this machine and an installation, and say what to do.
+    /// Check this machine and an installation, and report how to fix what is wrong.
     Doctor(Box<doctor::Args>),
-    /// Pack what somebody needs who is asked for help into one file, without secrets.
+    /// Collect diagnostics into one archive, without secrets.
     SupportBundle(Box<bundle::Args>),
-    /// Look at the configuration.
+    /// Show the configuration.
     #[command(subcommand)]
     Config(config::Command),
     /// Print a completion script for a shell.
     Completion(completion::Args),
-    /// Print a manual page, or write those of all commands.
+    /// Print a man page, or write all of them to a directory.
     Man(man::Args),
     /// Print the version.
     Version(version::Args),
 }
+
+/// What was typed; what cannot be is said, and ends the process.
+pub(crate) fn parse() -> Cli {
+    let typed = Cli::from_arg_matches(&definition().get_matches());
+    typed.unwrap_or_else(|error| error.exit())
+}
+
+/// The command line, with help that is about the command.
+pub(crate) fn definition() -> clap::Command {
+    let shared = Settings::augment_args(clap::Command::new("shared"));
+    let is_shared = |arg: &clap::Arg| shared.get_arguments().any(|it| it.get_id() == arg.get_id());
+    SETTINGS_READ.iter().fold(Cli::command(), |all, (command, read)| {
+        all.mut_subcommand(command, |it| {
+            it.mut_args(|arg| {
+                let is_read = read.contains(&arg.get_id().as_str());
+                if is_shared(&arg) && !is_read { arg.hide(true) } else { arg }
+            })
+        })
+    })
+}
+
+const LOGS: [&str; 3] = ["log", "log_format", "otlp_endpoint"];
+
+/// Which settings a command reads. It accepts the others as well, since roles may share their
+/// configuration; its help is shorter without them.
+const SETTINGS_READ: [(&str, &[&str]); 7] = [
+    (
+        "apiserver",
+        &[
+            "config",
+            "data_dir",
+            "listen",
+            "tls_san",
+            "token_auth_file",
+            "audit",
+            "service_cluster_ip_range",
+            "service_node_port_range",
+            LOGS[0],
+            LOGS[1],
+            LOGS[2],
+        ],
+    ),
+    (
+        "controllers",
+        &[
+            "config",
+            "velero",
+            "no_velero",
+            "admin_namespace",
+            "concurrent_backups",
+            "backup_rate",
+            LOGS[0],
+            LOGS[1],
+            LOGS[2],
+        ],
+    ),
+    (
+        "node",
+        &[
+            "config",
+            "data_dir",
+            "node_name",
+            "node_address",
+            "nbd_tls_cert",
+            "nbd_tls_key",
+            "nbd_tls_client_ca",
+            LOGS[0],
+            LOGS[1],
+            LOGS[2],
+        ],
+    ),
+    (
+        "block-api",
+        &["config", "data_dir", "block_listen", "nbd_ca_file", LOGS[0], LOGS[1], LOGS[2]],
+    ),
+    ("kubeconfig", &["config", "data_dir", "listen"]),
+    ("doctor", &["config", "data_dir", "listen", "block_listen", "dashboard_listen"]),
+    ("support-bundle", &["config", "data_dir", "listen", "block_listen", "dashboard_listen"]),
+];
 
 pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
@@ -125,10 +203,34 @@ pub(crate) fn resolve(settings: &Settings) -> anyhow::Result<config::Config> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
-        super::Cli::command().debug_assert();
+        definition().debug_assert();
+    }
+
+    fn help_of(command: &str) -> String {
+        definition().find_subcommand_mut(command).unwrap().render_long_help().to_string()
+    }
+
+    #[test]
+    fn help_shows_the_settings_that_a_command_reads_and_no_others() {
+        for (command, read) in SETTINGS_READ {
+            let help = help_of(command);
+            for setting in read {
+                let flag = format!("--{} ", setting.replace('_', "-"));
+                assert!(help.replace('\n', " \n").contains(&flag), "{command}: {flag}\n{help}");
+            }
+            assert!(!help.contains("--service-cluster-ip-range") || command == "apiserver");
+        }
+        assert!(!help_of("kubeconfig").contains("--dashboard-listen"));
+        assert!(help_of("up").contains("--dashboard-listen"));
+        // What was hidden before stays so: the password comes from the environment.
+        assert!(help_of("block-api").contains("--auth-user"));
+        assert!(!help_of("block-api").contains("--auth-password"));
+        // What is not shown is accepted all the same.
+        let typed = ["holdfast", "controllers", "--listen", "127.0.0.1:1"];
+        assert!(definition().try_get_matches_from(typed).is_ok());
     }
 }

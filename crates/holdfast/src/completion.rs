@@ -7,7 +7,6 @@ use std::process::ExitCode;
 
 use ::cli::names::{self, Kind};
 use anyhow::Context as _;
-use clap::CommandFactory;
 use clap_complete::Shell;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::{CompleteEnv, Shells};
@@ -44,7 +43,7 @@ pub(crate) fn answer() {
 
 /// All that can be typed. Some parts read their own command line; what can be typed there is added.
 pub(crate) fn definition() -> clap::Command {
-    crate::cli::Cli::command()
+    crate::cli::definition()
         .mut_subcommand("engine", |_| enginecli::definition())
         .mut_subcommand("etcd", |_| etcdguard::cli::definition())
 }

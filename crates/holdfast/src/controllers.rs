@@ -223,7 +223,14 @@ pub(crate) async fn connect(
                 .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
             Config::from_custom_kubeconfig(file, &options).await?
         }
-        None => Config::infer().await?,
+        None => Config::infer().await.map_err(|_| {
+            // Its own words tell of every place twice.
+            anyhow::anyhow!(
+                "no cluster to connect to: there is no usable $KUBECONFIG or ~/.kube/config, and \
+                 this is not a pod with a service account"
+            )
+        })
+        .hint("name a kubeconfig with --kubeconfig FILE")?,
     };
     let builder = kube::client::ClientBuilder::try_from(::cli::proxy::around(config))?;
     Ok(builder.with_layer(&tower::util::MapRequestLayer::new(traced)).build())

@@ -20,7 +20,7 @@ use ::cli::output::{self, Format};
 pub(crate) struct Args {
     #[command(flatten)]
     settings: Settings,
-    /// The installation to look at; without it, the one of the data directory, if there is one.
+    /// Kubeconfig of the installation to check; by default, the one in the data directory.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig to use.
@@ -155,7 +155,7 @@ fn table(found: &[Finding]) -> String {
     lines.push(String::new());
     lines.push(match (count(Verdict::Fail), count(Verdict::Warn)) {
         (0, 0) => "all is well".to_owned(),
-        (fails, warns) => format!("{fails} to mend, {warns} to look at"),
+        (fails, warns) => format!("{fails} failed, {warns} to check"),
     });
     lines.join("\n")
 }
@@ -169,7 +169,7 @@ mod tests {
         let found = [Finding::ok("a", "fine"), Finding::fail("longer", "broken", "mend it")];
         let text = table(&found);
         assert!(text.contains("ok    a        fine\nFAIL  longer   broken\n"), "{text}");
-        assert!(text.contains("-> mend it") && text.ends_with("1 to mend, 0 to look at"), "{text}");
+        assert!(text.contains("-> mend it") && text.ends_with("1 failed, 0 to check"), "{text}");
         assert_eq!(format!("{:?}", code(&found)), format!("{:?}", ExitCode::FAILURE));
         let fine = [Finding::ok("a", "fine"), Finding::warn("b", "so so", "look")];
         assert_eq!(format!("{:?}", code(&fine)), format!("{:?}", ExitCode::SUCCESS));

@@ -30,7 +30,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ::cli::output;
-use clap::Parser;
 
 fn main() -> ExitCode {
     // One crypto provider for the whole process, before anything opens a connection.
@@ -51,7 +50,7 @@ fn main() -> ExitCode {
         Some(_) | None => {}
     }
     completion::answer();
-    let cli = cli::Cli::parse();
+    let cli = cli::parse();
     match cli::run(cli) {
         Ok(code) => code,
         Err(error) => output::fail(&error),

@@ -30,8 +30,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for word in &args.command {
         command = command
             .find_subcommand(word)
-            .with_context(|| format!("there is no command {word:?}"))
-            .hint("see which there are with `holdfast --help`")?;
+            .with_context(|| format!("no such command: {word:?}"))
+            .hint("list the commands with `holdfast --help`")?;
     }
     let page = page(command)?;
     std::io::Write::write_all(&mut std::io::stdout().lock(), &page)?;
@@ -40,13 +40,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn page(command: &clap::Command) -> std::io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    Man::new(command.clone()).render(&mut text)?;
+    let source = format!("holdfast {}", crate::version::NUMBER);
+    Man::new(command.clone()).source(source).manual("Holdfast").render(&mut text)?;
     Ok(text)
 }
 
 /// The page of a command and those of all below it.
 fn write_all(command: &clap::Command, dir: &Path) -> anyhow::Result<usize> {
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
     durable::replace(dir.join(format!("{name}.1")), &page(command)?)?;
     let mut written = 1;

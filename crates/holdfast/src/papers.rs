@@ -271,7 +271,8 @@ fn shell_words(line: &str) -> Vec<Vec<String>> {
 
 /// Commands of a block of a shell; variables that the block sets are put in.
 fn in_block(place: &str, block: &str, found: &mut Vec<Found>) {
-    let block = block.replace("\\\n", " ");
+    // The directory where somebody is has a path.
+    let block = block.replace("\\\n", " ").replace("$PWD", "/here");
     let mut set: Vec<(String, String)> = Vec::new();
     let mut here_document = None::<String>;
     for line in block.lines() {

@@ -231,11 +231,11 @@ fn banner(
          \x20 data directory   {data}\n\
          \x20 metrics          {url}/metrics\n\
          \n\
-         Try:\n\
+         In another terminal:\n\
          \x20 export KUBECONFIG={kubeconfig}\n\
+         \x20 holdfast demo      a tour of about a minute that cleans up after itself\n\
+         \x20 holdfast status    health, work in progress, what needs attention\n\
          \x20 kubectl get namespaces\n\
-         \x20 kubectl explain nab.spec\n\
-         \x20 holdfast kubeconfig --data-dir {data} --user alice --namespace team-a --role edit\n\
          \n\
          Stop with Ctrl-C.",
         version = version::NUMBER,
