@@ -2,12 +2,13 @@
 //! frontends over it, and its control server.
 //!
 //! Start reading at [`core`]: the whole data path as a pure state machine, driven here by sockets
-//! ([`volume`]) and in tests by the simulator. [`control`] starts, grows, snapshots and rebuilds;
-//! [`frontend`] is how bytes come in. The command line is a crate of its own, `enginecli`.
+//! ([`volume`]) and in tests by the simulator. [`control`] starts, grows, snapshots and rebuilds, in the
+//! order that [`machine`] gives; [`frontend`] is how bytes come in. The command line is a crate of its own, `enginecli`.
 
 pub mod control;
 pub mod core;
 pub mod frontend;
+pub mod machine;
 mod options;
 pub mod volume;
 

@@ -1,6 +1,7 @@
-//! `add-replica`: from a closed replica to one that serves reads, step by step, from the side of
-//! the caller. The controller only ever does one step; a caller that dies in between leaves a
-//! replica that takes writes and nothing else, or one that failed: it is removed and added again.
+//! `add-replica`: from a closed replica to one that serves reads. A controller of ours does it all by
+//! itself, whatever becomes of this command; another only ever does one step, and is led through the
+//! rest. A caller that dies in between leaves it a replica that takes writes and nothing else, or one
+//! that failed: it is removed and added again.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use rpc::ptypes::{
     Replica, ReplicaAddress, ReplicaExpandRequest, ReplicaMode, ReplicaOpenRequest, SyncFileInfo,
     VolumeStartRequest,
 };
-use rpc::{Address, Deadline};
+use rpc::{Address, Deadline, Rebuilding};
 
 use super::console::Console;
 use super::error::{Answer as _, Error};
@@ -53,10 +54,10 @@ pub(crate) async fn run(
         return add_for_restore(session, &mut controller, &new, volume.size).await;
     }
     prepare(session, &new, volume.size).await?;
-    let mode = join(&mut controller, &new, Snapshot::Taken).await?;
+    let mode = add_and_fill(session, &new, console).await?;
     match mode {
+        // The controller leaves the rest to its callers.
         ReplicaMode::Wo => {}
-        // It was added before, and is done.
         ReplicaMode::Rw => return Ok(()),
         ReplicaMode::Err => {
             let text = format!("replica {} has failed: remove it before adding it", new.address);
@@ -106,7 +107,8 @@ async fn add_for_restore(
             format!("rebuilding replica size {size} is not the same as volume size {volume_size}");
         return Err(Error::Refused(text));
     }
-    join(controller, new, Snapshot::None).await?;
+    let added = controller.controller_replica_create(joining(new, Snapshot::None)).await;
+    added.or_failed(format!("failed to add replica {}", new.address))?;
     Ok(())
 }
 
@@ -162,21 +164,34 @@ enum Snapshot {
     None,
 }
 
-/// Adds it to the controller, which writes to it from here on.
-async fn join(
-    controller: &mut Controller,
-    new: &New,
-    snapshot: Snapshot,
-) -> Result<ReplicaMode, Error> {
+/// Has the controller add it, and write to it from there on.
+fn joining(new: &New, snapshot: Snapshot) -> ControllerReplicaCreateRequest {
     let mut request = ControllerReplicaCreateRequest {
         address: new.address.clone(),
         snapshot_required: snapshot == Snapshot::Taken,
         mode: 0,
     };
     request.set_mode(ReplicaMode::Wo);
-    let reply = controller.controller_replica_create(request).await;
-    let replica = reply.or_failed(format!("failed to add replica {}", new.address))?;
-    Ok(replica.mode())
+    request
+}
+
+/// The same, and fill it if it can: then it can be read when it answers.
+async fn add_and_fill(
+    session: &Session,
+    new: &New,
+    console: &mut Console<'_>,
+) -> Result<ReplicaMode, Error> {
+    let how = Rebuilding {
+        fast_sync: new.fast_sync,
+        file_sync_timeout_seconds: new.file_sync_timeout_seconds,
+        call_timeout_seconds: new.grpc_timeout_seconds,
+    };
+    let request = rpc::rebuild_request(joining(new, Snapshot::Taken), how);
+    let mut controller = session.patient_controller(copying(new.grpc_timeout_seconds))?;
+    let status = session.agent(&new.address, &new.instance, Deadline::Usual)?;
+    let adding = async move { controller.controller_replica_create(request).await };
+    let reply = progress::watch(adding, status, &new.address, console).await;
+    Ok(reply.or_failed(format!("failed to add replica {}", new.address))?.mode())
 }
 
 async fn rebuild(

@@ -53,6 +53,12 @@ impl Session {
         Ok(ControllerServiceClient::new(self.controller_peer()?))
     }
 
+    /// For calls that answer when data was copied.
+    pub(crate) fn patient_controller(&self, deadline: Deadline) -> Result<Controller, Error> {
+        let peer = peer(&self.controller, &self.volume, &self.engine_instance, deadline)?;
+        Ok(ControllerServiceClient::new(peer))
+    }
+
     /// The connection itself, for the other services of the controller.
     pub(crate) fn controller_peer(&self) -> Result<Peer, Error> {
         peer(&self.controller, &self.volume, &self.engine_instance, Deadline::Usual)

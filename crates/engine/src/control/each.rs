@@ -4,9 +4,11 @@ use std::future::Future;
 
 use futures::future::join_all;
 
+use crate::core::Mode;
+use crate::machine::outcome::{Outcome, settle};
+
 use super::engine::{Engine, Replica};
 use super::link::{CallError, Link};
-use super::outcome::{Outcome, to_fail};
 
 /// What `call` gave for each of `replicas`, in their order.
 pub(super) async fn each<T, F>(
@@ -34,41 +36,47 @@ pub(super) async fn all_or_out<T, F>(
 where
     F: Future<Output = Result<T, CallError>>,
 {
-    let outcomes = each(replicas, call).await.into_iter().map(Outcome::of);
-    let outcomes: Vec<_> =
-        replicas.iter().zip(outcomes).map(|(replica, outcome)| (replica.mode, outcome)).collect();
-    let failed = to_fail(&outcomes);
-    for ((replica, (_, outcome)), failed) in replicas.iter().zip(&outcomes).zip(failed) {
-        if failed {
-            let reason = outcome.text().unwrap_or("it went ahead of the others");
-            engine.fail(replica, &format!("{what}: {reason}")).await;
-        }
+    let outcomes = each(replicas, call).await.into_iter().map(judge);
+    let taken = replicas.iter().zip(outcomes);
+    let taken: Vec<_> = taken.filter_map(|(one, outcome)| Some((one.asked()?, outcome))).collect();
+    let settled = settle(&taken);
+    for (id, why) in &settled.out {
+        engine.volume().set_mode(*id, Mode::Err, &format!("{what}: {why}")).await;
     }
-    match verdict(replicas, &outcomes) {
-        Some(texts) => Err(texts),
-        None => Ok(()),
+    settled.failure().map_or(Ok(()), Err)
+}
+
+/// How one replica took it.
+pub(super) fn judge<T>(result: Result<T, CallError>) -> Outcome {
+    let Err(error) = result else { return Outcome::Done };
+    let text = error.to_string();
+    match error {
+        CallError::Refused(_) if says_existing(&text) => Outcome::Exists(text),
+        CallError::Refused(_) | CallError::RawFile { .. } | CallError::File { .. } => {
+            Outcome::Refused(text)
+        }
+        CallError::Unreachable(_)
+        | CallError::TimedOut(_)
+        | CallError::Broken(_)
+        | CallError::Empty(_) => Outcome::Lost(text),
     }
 }
 
-/// Why the whole did not succeed, if it did not.
-fn verdict(replicas: &[Replica], outcomes: &[(crate::core::Mode, Outcome)]) -> Option<String> {
-    let done = outcomes
-        .iter()
-        .any(|(mode, outcome)| *mode == crate::core::Mode::Rw && *outcome == Outcome::Done);
-    let exists = outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Exists(_)));
-    if done && !exists {
-        return None;
+/// The text by which a replica says that it has a snapshot of that name:
+/// `snapshot X is already existing`.
+fn says_existing(text: &str) -> bool {
+    text.find("snapshot ")
+        .is_some_and(|at| text.get(at..).is_some_and(|rest| rest.contains(" is already existing")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_an_existing_snapshot_is_known_in_any_wrapping() {
+        assert!(says_existing("failed: snapshot volume-snap-a.img is already existing"));
+        assert!(!says_existing("snapshot a is gone"));
+        assert!(!says_existing("it is already existing"));
     }
-    let texts: Vec<_> = replicas
-        .iter()
-        .zip(outcomes)
-        .filter_map(|(replica, (_, outcome))| {
-            outcome.text().map(|text| format!("{}: {text}", replica.address))
-        })
-        .collect();
-    Some(if texts.is_empty() {
-        "no replica that can be read did it".to_owned()
-    } else {
-        texts.join("; ")
-    })
 }

@@ -30,6 +30,8 @@ pub struct Engine {
     /// Held by whatever changes the replica set, a snapshot or the size, from its first check to
     /// its last effect.
     pub(super) order: tokio::sync::Mutex<()>,
+    /// Held while a replica is filled by this engine.
+    pub(super) filling: tokio::sync::Mutex<()>,
     pub(super) mending: watch::Sender<Mending>,
     pub(super) mend_stop: tokio::sync::Mutex<CancellationToken>,
     /// Where mending waits for a frontend: see [`Self::begin_mending`].
@@ -109,6 +111,7 @@ impl Engine {
             volume,
             tasks,
             order: tokio::sync::Mutex::new(()),
+            filling: tokio::sync::Mutex::new(()),
             mending: watch::Sender::new(Mending::Equal),
             mend_stop: tokio::sync::Mutex::default(),
             mend_later: tokio::sync::Mutex::default(),
@@ -175,16 +178,6 @@ impl Engine {
     /// Tells all replicas who holds the volume, and returns when they have it on disk.
     pub(super) async fn record(&self) -> Result<(), Fault> {
         self.volume.submit(Command::Record).await.map(|_| ())
-    }
-
-    /// Has it on disk who of those that were `asked` is lost, before what they lack is acknowledged:
-    /// else the next start could believe one of them.
-    pub(super) async fn record_losses(&self, asked: &[Replica]) -> Result<(), Fault> {
-        let is_lost = |replica: &Replica| {
-            replica.mode != Mode::Err
-                && self.find(&replica.address).is_none_or(|now| now.mode == Mode::Err)
-        };
-        if asked.iter().any(is_lost) { self.record().await } else { Ok(()) }
     }
 
     /// Takes a replica out of use; it stays in the list as ERR.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::core::{Hold, Mode, SECTOR};
+use crate::core::{Hold, SECTOR};
+use crate::machine::outcome::Outcome;
+use crate::machine::together::{Done, Order, Undone};
 
-use super::each::each;
-use super::engine::{Engine, Replica};
+use super::engine::Engine;
 use super::freeze;
 use super::limits::{Usage, room_for_one};
 use super::link::CallError;
@@ -57,93 +58,45 @@ struct Report {
     rollback: String,
 }
 
-/// How one replica took it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Grown {
-    Done,
-    /// It has its old size, whole.
-    Back(String),
-    /// It did not answer.
-    Lost(String),
-    /// It is neither what it was nor what it should be.
-    Broken(String),
-}
-
-impl Grown {
-    fn of<T>(result: Result<T, CallError>) -> Self {
-        let Err(error) = result else { return Self::Done };
-        let Some(status) = error.answer() else {
-            return match error {
-                CallError::RawFile { .. } | CallError::File { .. } => Self::Back(error.to_string()),
-                _ => Self::Lost(error.to_string()),
-            };
+/// How one replica took it. One that says that it went back has its old size, whole.
+fn judge<T>(result: Result<T, CallError>) -> Outcome {
+    let Err(error) = result else { return Outcome::Done };
+    let Some(status) = error.answer() else {
+        return match error {
+            CallError::RawFile { .. } | CallError::File { .. } => {
+                Outcome::Refused(error.to_string())
+            }
+            _ => Outcome::Lost(error.to_string()),
         };
-        let Ok(report) = serde_json::from_str::<Report>(status.message()) else {
-            return Self::Broken(error.to_string());
-        };
-        let text = if report.rollback.is_empty() {
-            report.message
-        } else {
-            format!("{} (and the way back: {})", report.message, report.rollback)
-        };
-        match report.code.as_str() {
-            "FunctionFailedRollbackSucceeded" | "FunctionFailedWithoutRollback" => Self::Back(text),
-            _ => Self::Broken(text),
+    };
+    let Ok(report) = serde_json::from_str::<Report>(status.message()) else {
+        return Outcome::Broken(error.to_string());
+    };
+    let text = if report.rollback.is_empty() {
+        report.message
+    } else {
+        format!("{} (and the way back: {})", report.message, report.rollback)
+    };
+    match report.code.as_str() {
+        "FunctionFailedRollbackSucceeded" | "FunctionFailedWithoutRollback" => {
+            Outcome::Refused(text)
         }
-    }
-
-    fn text(&self) -> Option<&str> {
-        match self {
-            Self::Done => None,
-            Self::Back(text) | Self::Lost(text) | Self::Broken(text) => Some(text),
-        }
+        _ => Outcome::Broken(text),
     }
 }
 
-/// What came of it all: who is failed, whether the volume has grown, what is told.
-#[derive(Debug, PartialEq, Eq)]
-struct Conclusion {
-    failed: Vec<bool>,
-    grown: bool,
-    error: Option<String>,
-}
-
-fn conclude(replicas: &[(&str, Mode)], outcomes: &[Grown]) -> Conclusion {
-    let texts: Vec<_> = replicas
-        .iter()
-        .zip(outcomes)
-        .filter_map(|((address, _), outcome)| {
-            outcome.text().map(|text| format!("{address}: {text}"))
-        })
-        .collect();
-    let of_rw = |wanted: fn(&Grown) -> bool| {
-        replicas
-            .iter()
-            .zip(outcomes)
-            .any(|((_, mode), outcome)| *mode == Mode::Rw && wanted(outcome))
-    };
-    let grown = of_rw(|outcome| *outcome == Grown::Done);
-    let whole = of_rw(|outcome| matches!(outcome, Grown::Back(_)));
-    let first = replicas.iter().position(|(_, mode)| *mode == Mode::Rw);
-    let fails = |(at, outcome): (usize, &Grown)| match outcome {
-        Grown::Done => !grown,
-        Grown::Back(_) => grown,
-        Grown::Broken(_) => true,
-        // One copy always stays, even if nothing is known of any.
-        Grown::Lost(_) => grown || whole || first != Some(at),
-    };
-    let failed = outcomes.iter().enumerate().map(fails).collect();
-    let joined = texts.join("; ");
-    let error = match (grown, texts.is_empty()) {
-        (true, true) => None,
-        (true, false) => {
-            Some(format!("the expansion succeeded, but some replica expansion failed: {joined}"))
+/// What is told of it.
+fn told(ended: Result<Done, Undone>) -> Result<(), String> {
+    match ended {
+        Ok(Done { left: None }) => Ok(()),
+        Ok(Done { left: Some(texts) }) => {
+            Err(format!("the expansion succeeded, but some replica expansion failed: {texts}"))
         }
-        (false, _) => {
-            Some(format!("the expansion failed since all replica expansion failed: {joined}"))
+        Err(Undone::Replicas(texts)) => {
+            Err(format!("the expansion failed since all replica expansion failed: {texts}"))
         }
-    };
-    Conclusion { failed, grown, error }
+        Err(Undone::Busy(why) | Undone::Size(why) | Undone::Record(why)) => Err(why),
+    }
 }
 
 impl Engine {
@@ -192,37 +145,17 @@ impl Engine {
         freeze::quiesce(self.volume.frontend(), false).await.end().await;
         let seen = self.ask_readable().await.map_err(|error| error.to_string())?;
         room_for_one(Usage::of(&seen), self.limits()).map_err(|error| error.to_string())?;
-        let asked = self.live();
-        let result = {
-            let held = self.hold(Hold::Changes { flush: true }).await;
-            let _hold = held.map_err(|error| error.to_string())?;
-            self.grow_replicas(wanted).await
-        };
-        if result.grown {
-            let size = u64::try_from(wanted).map_err(|error| error.to_string())?;
-            self.volume.resize(size).await.map_err(|error| error.to_string())?;
-            self.state().size = size;
-        }
-        self.record_losses(&asked).await.map_err(|fault| fault.to_string())?;
-        result.error.map_or(Ok(()), Err)
-    }
-
-    async fn grow_replicas(&self, wanted: i64) -> Conclusion {
-        let replicas = self.live();
+        let size = u64::try_from(wanted).map_err(|error| error.to_string())?;
+        let order =
+            Order { hold: Hold::Changes { flush: true }, filling_too: true, size: Some(size) };
         let limit = self.hold_limit();
-        let answers = each(&replicas, |link| async move { link.expand(limit, wanted).await }).await;
-        let outcomes: Vec<_> = answers.into_iter().map(Grown::of).collect();
-        let known = |replica: &Replica| (replica.address.clone(), replica.mode);
-        let known: Vec<_> = replicas.iter().map(known).collect();
-        let known: Vec<_> = known.iter().map(|(text, mode)| (text.as_str(), *mode)).collect();
-        let result = conclude(&known, &outcomes);
-        for ((replica, outcome), failed) in replicas.iter().zip(&outcomes).zip(&result.failed) {
-            if *failed {
-                let reason = outcome.text().unwrap_or("it went ahead of the others");
-                self.fail(replica, &format!("expansion: {reason}")).await;
-            }
-        }
-        result
+        let grown = self.together(
+            "expansion",
+            order,
+            |link| async move { link.expand(limit, wanted).await },
+            judge,
+        );
+        told(grown.await)
     }
 }
 

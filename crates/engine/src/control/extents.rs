@@ -65,9 +65,9 @@ impl Extents {
     }
 
     /// Offset and length of what is covered, cut into pieces of at most `longest` bytes.
-    pub(super) fn pieces(&self, longest: u32) -> impl Iterator<Item = (u64, u32)> {
-        self.ranges.iter().flat_map(move |(start, end)| {
-            let starts = (*start..*end).step_by(longest as usize);
+    pub(super) fn into_pieces(self, longest: u32) -> impl Iterator<Item = (u64, u32)> + Send {
+        self.ranges.into_iter().flat_map(move |(start, end)| {
+            let starts = (start..end).step_by(longest as usize);
             starts.map(move |at| (at, u32::try_from(end - at).unwrap_or(u32::MAX).min(longest)))
         })
     }
@@ -83,8 +83,9 @@ mod tests {
             extents.add(*offset, *len);
         }
         let extents = extents.within(size, 4096);
-        let pieces: Vec<_> = extents.pieces(longest).collect();
-        assert_eq!(extents.total(), pieces.iter().map(|(_, len)| u64::from(*len)).sum::<u64>());
+        let total = extents.total();
+        let pieces: Vec<_> = extents.into_pieces(longest).collect();
+        assert_eq!(total, pieces.iter().map(|(_, len)| u64::from(*len)).sum::<u64>());
         pieces
     }
 
@@ -108,7 +109,7 @@ mod tests {
             extents.add(at(n), 1);
         }
         assert!(extents.ranges.len() <= 64);
-        let pieces: Vec<_> = extents.within(1 << 30, 4096).pieces(1 << 20).collect();
+        let pieces: Vec<_> = extents.within(1 << 30, 4096).into_pieces(1 << 20).collect();
         for n in 0..10_000 {
             let inside =
                 |(start, len): &(u64, u32)| (*start..start + u64::from(*len)).contains(&at(n));

@@ -256,6 +256,16 @@ impl Link {
         within(limit, giver.file_send(send)).await
     }
 
+    /// Has the agent of this replica fetch files from others.
+    pub(super) async fn sync_files(
+        &self,
+        limit: Duration,
+        request: ptypes::FilesSyncRequest,
+    ) -> Result<(), CallError> {
+        let mut agent = self.process("files_sync")?.agent.clone();
+        within(limit, agent.files_sync(request)).await
+    }
+
     /// How far the agent of this replica is with the copying of files to it.
     pub(super) async fn rebuild_status(
         &self,

@@ -6,12 +6,14 @@
 //! been copied from it to the others. Snapshots wait for that: one taken before would differ
 //! between replicas for ever.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use crate::core::{Command, Fault, Mode, ReplicaId, SECTOR};
+use crate::machine::mend::{Event, Mend, Step};
 
 use super::engine::{Engine, Replica};
 use super::extents::Extents;
@@ -53,9 +55,6 @@ enum MendError {
     Extents { address: String, source: CallError },
     #[error("cannot copy {len} bytes at {offset}: {source}")]
     Copy { offset: u64, len: u32, source: Fault },
-    /// The replica that is read from is gone.
-    #[error("replica {} is no longer read from", .0.0)]
-    NoReader(ReplicaId),
 }
 
 /// The replica that the others are made equal to, and the snapshot above which they may differ.
@@ -106,61 +105,86 @@ impl Engine {
     }
 
     async fn mend(&self, first: ReplicaId, above: &str) {
-        let mut reader = first;
-        loop {
-            match self.mend_from(reader, above).await {
-                Ok(bytes) => {
-                    tracing::info!(bytes, "replicas are equal again: looked after {bytes} bytes");
-                    break;
+        let (mut machine, steps) = Mend::begin(first);
+        let mut steps = VecDeque::from(steps);
+        let mut pieces: Box<dyn Iterator<Item = (u64, u32)> + Send> = Box::new(std::iter::empty());
+        let (mut done, mut total) = (0, 0);
+        while let Some(step) = steps.pop_front() {
+            let event = match step {
+                Step::ReadFrom(reader) => {
+                    if let Some(ReplicaId(reader)) = reader {
+                        tracing::info!(reader, "making replicas equal after an unclean end");
+                    }
+                    self.volume.set_reader(reader).await;
+                    continue;
                 }
-                Err(error) => tracing::warn!(%error, "making replicas equal broke off: {error}"),
-            }
-            // What is left of the set decides how to go on.
-            let left: Vec<ReplicaId> =
-                self.readable().iter().filter_map(|replica| replica.member).collect();
-            match left.as_slice() {
-                [] | [_] => break,
-                [_, _, ..] if left.contains(&reader) => tokio::time::sleep(RETRY_AFTER).await,
-                [next, _, ..] => {
-                    reader = *next;
-                    self.volume.set_reader(Some(reader)).await;
+                Step::Look => match self.extents_above(above, &self.readable()).await {
+                    Ok(told) => {
+                        let told = told.within(self.state().size, SECTOR);
+                        (done, total) = (0, told.total());
+                        pieces = Box::new(told.into_pieces(PIECE));
+                        Event::Looked
+                    }
+                    Err(error) => self.broke_off(&error),
+                },
+                Step::Copy => match pieces.next() {
+                    Some((offset, len)) => match self.make_equal(offset, len).await {
+                        Ok(()) => {
+                            done = self.tell_mended(done, len, total);
+                            Event::Copied(self.readable_members())
+                        }
+                        Err(error) => self.broke_off(&error),
+                    },
+                    None => Event::Covered,
+                },
+                Step::Pause => {
+                    tokio::time::sleep(RETRY_AFTER).await;
+                    Event::Paused
                 }
-            }
+                // On disk before it is said: else the next engine would mend from this reader again,
+                // over what was written since. That does no harm, but for the work.
+                Step::Flush => {
+                    if let Err(error) = self.volume.submit(Command::Flush).await {
+                        tracing::warn!(%error, "what was made equal is not on all disks: {error}");
+                    }
+                    Event::Flushed
+                }
+                Step::Record => {
+                    if let Err(error) = self.record().await {
+                        tracing::warn!(%error, "replicas cannot be told that they are equal: {error}");
+                    }
+                    Event::Recorded
+                }
+                Step::End => break,
+            };
+            steps.extend(machine.on(event));
         }
-        self.volume.set_reader(None).await;
-        // On disk before it is said: else the next engine would mend from this reader again, over
-        // what was written since. That does no harm, but for the work.
-        if let Err(error) = self.volume.submit(Command::Flush).await {
-            tracing::warn!(%error, "what was made equal is not on all disks: {error}");
-        }
-        if let Err(error) = self.record().await {
-            tracing::warn!(%error, "replicas cannot be told that they are equal: {error}");
-        }
+        tracing::info!(bytes = total, "replicas are equal again: looked after {total} bytes");
         self.mending.send_replace(Mending::Equal);
     }
 
-    /// Makes the others equal to `reader`, and says how many bytes were looked after.
-    async fn mend_from(&self, reader: ReplicaId, above: &str) -> Result<u64, MendError> {
-        tracing::info!(reader = reader.0, "making replicas equal after an unclean end");
-        let told = self.extents_above(above, &self.readable()).await?;
-        let extents = told.within(self.state().size, SECTOR);
-        let total = extents.total();
-        let mut done = 0;
-        for (offset, len) in extents.pieces(PIECE) {
-            let readable = self.readable();
-            if !readable.iter().any(|replica| replica.member == Some(reader)) {
-                return Err(MendError::NoReader(reader));
-            }
-            let copied = self.volume.submit(Command::Mend { offset, len }).await;
-            copied.map_err(|source| MendError::Copy { offset, len, source })?;
-            let before = done / PROGRESS_EVERY;
-            done += u64::from(len);
-            if done / PROGRESS_EVERY != before {
-                tracing::info!(done, total, "making replicas equal: {done} of {total} bytes");
-            }
-            self.mending.send_replace(Mending::Running { done, total });
+    fn readable_members(&self) -> Vec<ReplicaId> {
+        self.readable().iter().filter_map(|replica| replica.member).collect()
+    }
+
+    fn broke_off(&self, error: &MendError) -> Event {
+        tracing::warn!(%error, "making replicas equal broke off: {error}");
+        Event::Failed(self.readable_members())
+    }
+
+    async fn make_equal(&self, offset: u64, len: u32) -> Result<(), MendError> {
+        let copied = self.volume.submit(Command::Mend { offset, len }).await;
+        copied.map(drop).map_err(|source| MendError::Copy { offset, len, source })
+    }
+
+    /// How much is done with these bytes.
+    fn tell_mended(&self, before: u64, len: u32, total: u64) -> u64 {
+        let done = before + u64::from(len);
+        if done / PROGRESS_EVERY != before / PROGRESS_EVERY {
+            tracing::info!(done, total, "making replicas equal: {done} of {total} bytes");
         }
-        Ok(total)
+        self.mending.send_replace(Mending::Running { done, total });
+        done
     }
 
     async fn extents_above(&self, above: &str, replicas: &[Replica]) -> Result<Extents, MendError> {

@@ -1,12 +1,13 @@
 //! The controller's part of a rebuild: says which files the new replica needs, and lets it be read
 //! from once it has them all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use rpc::ptypes;
 use wire::membership::Filling;
 
-use crate::core::{Hold, Mode};
+use crate::core::Mode;
+use crate::machine::rebuild::{self as machine, Compared, Verified, VerifyEvent, VerifyStep};
 
 use super::engine::{Busy, CALL_LIMIT, Engine, Replica};
 use super::link::CallError;
@@ -63,6 +64,14 @@ fn files(source: &ptypes::Replica) -> Vec<ptypes::SyncFileInfo> {
         .into_iter()
         .flat_map(|name| [file(name.to_owned(), size(name).unwrap_or(0)), file(meta_of(name), 0)])
         .collect()
+}
+
+/// Whether a replica that turns out to be whole goes on saying that it is being rebuilt. Callers of the
+/// dialect end that themselves, and some replicas refuse to end it twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Marks {
+    Stay,
+    Go,
 }
 
 /// What verifying comes to for a replica in `mode`.
@@ -189,35 +198,38 @@ impl Engine {
     /// Lets the rebuilt or restored replica at `address` be read from, if it has what the others
     /// have. If it has not, it is failed.
     pub(super) async fn verify_rebuild(&self, address: &str) -> Result<Replica, RebuildError> {
+        self.verify(address, Marks::Stay).await
+    }
+
+    /// The same for one that this engine fills: nobody comes afterwards to say that it is rebuilt.
+    pub(super) async fn verify_and_unmark(&self, address: &str) -> Result<Replica, RebuildError> {
+        self.verify(address, Marks::Go).await
+    }
+
+    async fn verify(&self, address: &str, marks: Marks) -> Result<Replica, RebuildError> {
         let _order = self.order.lock().await;
         let new = self.find(address).ok_or_else(|| self.not_found(address))?;
         let others = self.replicas();
         let others = others.iter().filter(|replica| replica.address != address);
         let modes: Vec<Mode> = others.map(|replica| replica.mode).collect();
-        let verified = match decide_verify(new.mode, &modes) {
+        match decide_verify(new.mode, &modes) {
             Verify::Done => return Ok(new),
             Verify::Refuse => {
                 return Err(RebuildError::NotWo { address: address.to_owned(), mode: "ERR" });
             }
             Verify::NoSource => return Err(RebuildError::NoSource),
-            Verify::Alone => self.verify_alone(&new).await,
-            Verify::Compare => self.verify_against_source(&new).await,
-        };
-        match verified {
-            Ok(()) => {
-                // A record that names it; until then it is not known to be complete.
-                if let Err(error) = self.record().await {
-                    tracing::warn!(%error, "replicas cannot be told of {address}: {error}");
-                }
-                tracing::info!(replica = address, "replica {address} can be read from");
-            }
-            Err(error) if is_its_fault(&error) => {
-                self.fail(&new, &format!("verify: {error}")).await;
-                return Err(error);
-            }
-            Err(error) => return Err(error),
+            Verify::Alone => self.verify_alone(&new).await?,
+            Verify::Compare => self.verify_against_source(&new, marks).await?,
         }
         Ok(self.find(address).ok_or_else(|| self.not_found(address))?)
+    }
+
+    /// A record that names it; until then it is not known to be complete.
+    async fn record_whole(&self, address: &str) {
+        if let Err(error) = self.record().await {
+            tracing::warn!(%error, "replicas cannot be told of {address}: {error}");
+        }
+        tracing::info!(replica = address, "replica {address} can be read from");
     }
 
     async fn verify_alone(&self, new: &Replica) -> Result<(), RebuildError> {
@@ -229,14 +241,70 @@ impl Engine {
         }
         check_filled(address, &seen)?;
         self.make_readable(new).await;
+        self.record_whole(address).await;
         Ok(())
     }
 
-    async fn verify_against_source(&self, new: &Replica) -> Result<(), RebuildError> {
+    async fn verify_against_source(&self, new: &Replica, marks: Marks) -> Result<(), RebuildError> {
+        let address = &new.address;
+        let (mut machine, first) = machine::Verify::begin(marks == Marks::Go);
+        let mut steps = VecDeque::from([first]);
+        let mut guard = None;
+        let mut failure: Option<RebuildError> = None;
+        while let Some(step) = steps.pop_front() {
+            let event = match step {
+                VerifyStep::Hold(kind) => match self.hold(kind).await {
+                    Ok(held) => {
+                        guard = Some(held);
+                        VerifyEvent::Held
+                    }
+                    Err(busy) => {
+                        failure = Some(busy.into());
+                        VerifyEvent::Busy
+                    }
+                },
+                VerifyStep::Compare => {
+                    let compared = self.compare_with_source(new).await;
+                    let event = VerifyEvent::Compared(judge(&compared));
+                    failure = compared.err();
+                    event
+                }
+                VerifyStep::Unmark => match self.unmark(new).await {
+                    Ok(()) => VerifyEvent::Unmarked,
+                    Err(error) => {
+                        failure = Some(error);
+                        VerifyEvent::NotUnmarked
+                    }
+                },
+                VerifyStep::Fail => {
+                    let why = failure.as_ref().map(ToString::to_string).unwrap_or_default();
+                    self.fail(new, &format!("verify: {why}")).await;
+                    continue;
+                }
+                VerifyStep::MakeReadable => {
+                    self.make_readable(new).await;
+                    continue;
+                }
+                VerifyStep::Release => {
+                    drop(guard.take());
+                    continue;
+                }
+                VerifyStep::Record => {
+                    self.record_whole(address).await;
+                    VerifyEvent::Recorded
+                }
+                VerifyStep::End(Verified::Whole) => return Ok(()),
+                VerifyStep::End(Verified::Not) => break,
+            };
+            steps.extend(machine.on(event));
+        }
+        Err(failure.unwrap_or(RebuildError::NoSource))
+    }
+
+    /// Nothing changes meanwhile: it gets the count of changes that the others have.
+    async fn compare_with_source(&self, new: &Replica) -> Result<(), RebuildError> {
         let address = &new.address;
         let call = |source| RebuildError::Call { address: address.clone(), source };
-        // No change may come between reading the source's counter and setting it here.
-        let _hold = self.hold(Hold::Changes { flush: true }).await?;
         let (source, wanted) = self.source().await?;
         let seen = new.link.get(self.hold_limit()).await.map_err(call)?;
         check_filled(address, &seen)?;
@@ -245,8 +313,13 @@ impl Engine {
             let counter = wanted.revision_counter;
             new.link.set_counter(self.hold_limit(), counter).await.map_err(call)?;
         }
-        self.make_readable(new).await;
         Ok(())
+    }
+
+    async fn unmark(&self, new: &Replica) -> Result<(), RebuildError> {
+        let unmarked = new.link.set_rebuilding(self.hold_limit(), false).await;
+        let address = new.address.clone();
+        unmarked.map(drop).map_err(|source| RebuildError::Call { address, source })
     }
 
     async fn make_readable(&self, replica: &Replica) {
@@ -258,16 +331,21 @@ impl Engine {
 
 /// Whether the replica that was to be verified is to blame, and not the lack of one to compare
 /// it with. One that is still being filled is left to that.
-fn is_its_fault(error: &RebuildError) -> bool {
-    match error {
-        RebuildError::DiskNumber(..) | RebuildError::Chain(..) | RebuildError::Call { .. } => true,
-        RebuildError::Replica(_)
-        | RebuildError::NotWo { .. }
-        | RebuildError::NoSource
-        | RebuildError::Busy(_)
-        | RebuildError::Standing { .. }
-        | RebuildError::NotFilled(_)
-        | RebuildError::Rebuilding(_) => false,
+fn judge(compared: &Result<(), RebuildError>) -> Compared {
+    match compared {
+        Ok(()) => Compared::Alike,
+        Err(RebuildError::DiskNumber(..) | RebuildError::Chain(..) | RebuildError::Call { .. }) => {
+            Compared::Differs
+        }
+        Err(
+            RebuildError::Replica(_)
+            | RebuildError::NotWo { .. }
+            | RebuildError::NoSource
+            | RebuildError::Busy(_)
+            | RebuildError::Standing { .. }
+            | RebuildError::NotFilled(_)
+            | RebuildError::Rebuilding(_),
+        ) => Compared::Unknown,
     }
 }
 

@@ -7,13 +7,13 @@ use wire::membership::Filling;
 
 use crate::core::start::Found;
 use crate::core::{Hold, Mode};
+use crate::machine::claim::Superseded;
 
 use super::engine::{Busy, CALL_LIMIT, Engine, Entry, Replica, created_now};
-use super::link::{BadAddress, Link};
+use super::link::{BadAddress, CallError, Link};
 use super::mend::NotEqual;
 use super::probe::{self, Looked, OpenAs, Opened, ProbeError};
 use super::snapshot::SnapshotError;
-use super::start::Superseded;
 
 /// Why the replica set was not changed. Texts are those callers match.
 #[derive(Debug, thiserror::Error)]
@@ -213,15 +213,15 @@ impl Engine {
             let disk = DiskName::of_snapshot(&name).map_err(SnapshotError::from)?;
             self.room_for_snapshot(&disk).await?;
         }
+        if mode == Mode::Wo && snapshot_required {
+            return self.join_to_be_filled(address, link, opened, name).await;
+        }
         let _hold = self.hold(Hold::Changes { flush: snapshot_required }).await?;
         if joins_others {
             self.check_same(address, link, opened).await?;
         }
         if snapshot_required {
             self.snapshot_with(address, link, name).await?;
-        }
-        if mode == Mode::Wo && snapshot_required && opened.found.standing.is_some() {
-            self.disqualify(link, opened).await?;
         }
         let attach = |detail| ReplicaError::Attach { address: address.to_owned(), detail };
         let member = self.attach(link, opened, mode).await.map_err(attach)?;
@@ -249,15 +249,17 @@ impl Engine {
         }
     }
 
-    /// Whatever engine finds it half filled knows that it is. Its own standing says so already, to
-    /// those that look at it.
-    async fn disqualify(&self, link: &Link, opened: &Opened) -> Result<(), ReplicaError> {
+    /// Whatever engine finds it half filled knows that it is: its own standing says so already, to those
+    /// that look at it. Others are marked by who fills them.
+    pub(super) async fn disqualify(&self, link: &Link, opened: &Opened) -> Result<(), CallError> {
         let limit = self.hold_limit();
-        if opened.found.counter.is_some() {
-            link.set_counter(limit, 0).await.map_err(ProbeError::from)?;
+        if opened.found.standing.is_none() {
+            return Ok(());
         }
-        link.set_rebuilding(limit, true).await.map_err(ProbeError::from)?;
-        Ok(())
+        if opened.found.counter.is_some() {
+            link.set_counter(limit, 0).await?;
+        }
+        link.set_rebuilding(limit, true).await.map(drop)
     }
 
     /// One system snapshot on all replicas and on the new one: what comes after it goes to its

@@ -4,9 +4,10 @@ use replica::DiskName;
 use rpc::ptypes;
 
 use crate::core::{Hold, Mode};
+use crate::machine::together::{Done, Order, Undone};
 
-use super::each::{all_or_out, each};
-use super::engine::{Busy, Engine, Replica, created_now};
+use super::each::{each, judge};
+use super::engine::{Engine, Replica, created_now};
 
 /// Why the volume was not taken back. Texts are those callers match.
 #[derive(Debug, thiserror::Error)]
@@ -19,8 +20,8 @@ pub(super) enum RevertError {
     NotFound(String),
     #[error("cannot revert to removed snapshot {0}")]
     Removed(String),
-    #[error(transparent)]
-    Busy(#[from] Busy),
+    #[error("{0}")]
+    Busy(String),
     #[error("cannot ask replica {address} for its snapshots: {detail}")]
     Silent { address: String, detail: String },
     #[error("failed to revert to snapshot {name}: {detail}")]
@@ -63,18 +64,27 @@ impl Engine {
         let replicas = self.readable();
         check_target(name, &disk, &self.ask_each(&replicas).await?)?;
         let (limit, created) = (self.hold_limit(), created_now());
-        let failed = |detail| RevertError::Replicas { name: name.to_owned(), detail };
-        let hold = self.hold(Hold::All).await?;
-        let reverted = all_or_out(self, &format!("revert to {name}"), &replicas, |link| {
-            let (disk, created) = (disk.as_str().to_owned(), created.clone());
-            async move { link.revert(limit, disk, created).await }
-        })
-        .await;
-        drop(hold);
-        reverted.map_err(failed)?;
-        self.record_losses(&replicas).await.map_err(|fault| failed(fault.to_string()))?;
-        tracing::info!(snapshot = name, "reverted to snapshot {name}");
-        Ok(())
+        let order = Order { hold: Hold::All, filling_too: false, size: None };
+        let what = format!("revert to {name}");
+        let reverted = self.together(
+            &what,
+            order,
+            |link| {
+                let (disk, created) = (disk.as_str().to_owned(), created.clone());
+                async move { link.revert(limit, disk, created).await }
+            },
+            judge,
+        );
+        match reverted.await {
+            Ok(Done { left: _ }) => {
+                tracing::info!(snapshot = name, "reverted to snapshot {name}");
+                Ok(())
+            }
+            Err(Undone::Busy(why)) => Err(RevertError::Busy(why)),
+            Err(Undone::Replicas(detail) | Undone::Size(detail) | Undone::Record(detail)) => {
+                Err(RevertError::Replicas { name: name.to_owned(), detail })
+            }
+        }
     }
 
     async fn ask_each(&self, replicas: &[Replica]) -> Result<Vec<ptypes::Replica>, RevertError> {

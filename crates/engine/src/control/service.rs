@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use rpc::ptypes::controller_service_server::ControllerService;
 use rpc::{ptypes, text};
+use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
 use super::engine::Engine;
+use super::fill::FillError;
 use super::replicas::ReplicaError;
 use super::snapshot::Wanted;
 use super::version::version;
@@ -30,6 +32,25 @@ fn replica_status(error: ReplicaError) -> Status {
 }
 
 impl Service {
+    /// Does it to its end: a caller that is gone leaves nothing half done.
+    async fn owned<T, F>(
+        &self,
+        name: &str,
+        work: impl FnOnce(Arc<Engine>) -> F + Send,
+    ) -> Result<T, Status>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let (tell, told) = oneshot::channel();
+        let work = work(Arc::clone(&self.0));
+        self.0.tasks.spawn_draining(name, |_| async move {
+            // Whoever asked may be gone.
+            let _ = tell.send(work.await);
+        });
+        told.await.map_err(|_| Status::internal(format!("{name}: broken off")))
+    }
+
     #[allow(clippy::unnecessary_wraps, reason = "what every method ends with")]
     fn volume(&self) -> Reply<ptypes::Volume> {
         Ok(Response::new(self.0.show()))
@@ -47,14 +68,16 @@ impl ControllerService for Service {
         request: Request<ptypes::VolumeStartRequest>,
     ) -> Reply<ptypes::Volume> {
         let wanted = request.into_inner();
-        let started =
-            self.0.start(&wanted.replica_addresses, wanted.size, wanted.current_size).await;
-        started.map_err(unknown)?;
+        let started = self.owned("start", |engine| async move {
+            engine.start(&wanted.replica_addresses, wanted.size, wanted.current_size).await
+        });
+        started.await?.map_err(unknown)?;
         self.volume()
     }
 
     async fn volume_shutdown(&self, _: Request<()>) -> Reply<ptypes::Volume> {
-        self.0.release().await.map_err(unknown)?;
+        let released = self.owned("release", |engine| async move { engine.release().await });
+        released.await?.map_err(unknown)?;
         self.volume()
     }
 
@@ -65,7 +88,8 @@ impl ControllerService for Service {
         let ptypes::VolumeSnapshotRequest { name, labels, freeze_filesystem } =
             request.into_inner();
         let wanted = Wanted { name, labels, freeze: freeze_filesystem };
-        let name = self.0.snapshot(wanted).await.map_err(unknown)?;
+        let taken = self.owned("snapshot", |engine| async move { engine.snapshot(wanted).await });
+        let name = taken.await?.map_err(unknown)?;
         Ok(Response::new(ptypes::VolumeSnapshotReply { name }))
     }
 
@@ -73,7 +97,9 @@ impl ControllerService for Service {
         &self,
         request: Request<ptypes::VolumeRevertRequest>,
     ) -> Reply<ptypes::Volume> {
-        self.0.revert(&request.get_ref().name).await.map_err(unknown)?;
+        let name = request.into_inner().name;
+        let reverted = self.owned("revert", |engine| async move { engine.revert(&name).await });
+        reverted.await?.map_err(unknown)?;
         self.volume()
     }
 
@@ -89,16 +115,23 @@ impl ControllerService for Service {
         &self,
         request: Request<ptypes::VolumeFrontendStartRequest>,
     ) -> Reply<ptypes::Volume> {
-        self.0.frontend_start(&request.get_ref().frontend).await.map_err(unknown)?;
+        let frontend = request.into_inner().frontend;
+        let started = self.owned("start a frontend", |engine| async move {
+            engine.frontend_start(&frontend).await
+        });
+        started.await?.map_err(unknown)?;
         self.volume()
     }
 
     async fn volume_frontend_shutdown(&self, request: Request<()>) -> Reply<ptypes::Volume> {
-        let stopped = match rpc::stopping_of(request.metadata()) {
-            rpc::Stopping::Answering => self.0.frontend_shutdown().await,
-            rpc::Stopping::AtOnce => self.0.frontend_cut().await,
-        };
-        stopped.map_err(unknown)?;
+        let stopping = rpc::stopping_of(request.metadata());
+        let stopped = self.owned("stop a frontend", |engine| async move {
+            match stopping {
+                rpc::Stopping::Answering => engine.frontend_shutdown().await,
+                rpc::Stopping::AtOnce => engine.frontend_cut().await,
+            }
+        });
+        stopped.await?.map_err(unknown)?;
         self.volume()
     }
 
@@ -106,7 +139,10 @@ impl ControllerService for Service {
         &self,
         request: Request<ptypes::VolumeUnmapMarkSnapChainRemovedSetRequest>,
     ) -> Reply<ptypes::Volume> {
-        self.0.set_unmap_mark(request.get_ref().enabled).await.map_err(unknown)?;
+        let enabled = request.get_ref().enabled;
+        let set =
+            self.owned("set", move |engine| async move { engine.set_unmap_mark(enabled).await });
+        set.await?.map_err(unknown)?;
         self.volume()
     }
 
@@ -114,7 +150,9 @@ impl ControllerService for Service {
         &self,
         request: Request<ptypes::VolumeSnapshotMaxCountSetRequest>,
     ) -> Reply<ptypes::Volume> {
-        self.0.set_max_count(request.get_ref().count).await.map_err(unknown)?;
+        let count = request.get_ref().count;
+        let set = self.owned("set", move |engine| async move { engine.set_max_count(count).await });
+        set.await?.map_err(unknown)?;
         self.volume()
     }
 
@@ -122,7 +160,9 @@ impl ControllerService for Service {
         &self,
         request: Request<ptypes::VolumeSnapshotMaxSizeSetRequest>,
     ) -> Reply<ptypes::Volume> {
-        self.0.set_max_size(request.get_ref().size).await.map_err(unknown)?;
+        let size = request.get_ref().size;
+        let set = self.owned("set", move |engine| async move { engine.set_max_size(size).await });
+        set.await?.map_err(unknown)?;
         self.volume()
     }
 
@@ -148,13 +188,29 @@ impl ControllerService for Service {
         &self,
         request: Request<ptypes::ControllerReplicaCreateRequest>,
     ) -> Reply<ptypes::ControllerReplica> {
-        let wanted = request.get_ref();
-        let added = self.0.add(&wanted.address, wanted.snapshot_required, wanted.mode()).await;
-        Ok(Response::new(added.map_err(replica_status)?.show()))
+        let rebuilding = rpc::rebuilding_of(request.metadata());
+        let wanted = request.into_inner();
+        if let Some(how) = rebuilding.filter(|_| wanted.mode() == ptypes::ReplicaMode::Wo) {
+            let filled = self.owned("rebuild", move |engine| async move {
+                engine.fill(&wanted.address, how).await
+            });
+            return match filled.await? {
+                Ok(replica) => Ok(Response::new(replica.show())),
+                Err(FillError::Add(error)) => Err(replica_status(error)),
+                Err(error) => Err(unknown(error)),
+            };
+        }
+        let added = self.owned("add a replica", |engine| async move {
+            engine.add(&wanted.address, wanted.snapshot_required, wanted.mode()).await
+        });
+        Ok(Response::new(added.await?.map_err(replica_status)?.show()))
     }
 
     async fn replica_delete(&self, request: Request<ptypes::ReplicaAddress>) -> Reply<()> {
-        self.0.remove(&request.get_ref().address).await.map_err(replica_status)?;
+        let address = request.into_inner().address;
+        let removed =
+            self.owned("remove a replica", |engine| async move { engine.remove(&address).await });
+        removed.await?.map_err(replica_status)?;
         Ok(Response::new(()))
     }
 
@@ -162,18 +218,24 @@ impl ControllerService for Service {
         &self,
         request: Request<ptypes::ControllerReplica>,
     ) -> Reply<ptypes::ControllerReplica> {
-        let wanted = request.get_ref();
-        let address = wanted.address.as_ref().map_or("", |address| address.address.as_str());
-        let updated = self.0.update(address, wanted.mode()).await;
-        Ok(Response::new(updated.map_err(replica_status)?.show()))
+        let wanted = request.into_inner();
+        let mode = wanted.mode();
+        let address = wanted.address.map(|address| address.address).unwrap_or_default();
+        let updated = self.owned("switch a replica", move |engine| async move {
+            engine.update(&address, mode).await
+        });
+        Ok(Response::new(updated.await?.map_err(replica_status)?.show()))
     }
 
     async fn replica_prepare_rebuild(
         &self,
         request: Request<ptypes::ReplicaAddress>,
     ) -> Reply<ptypes::ReplicaPrepareRebuildReply> {
-        let prepared = self.0.prepare_rebuild(&request.get_ref().address).await;
-        let (replica, sync_file_info_list) = prepared.map_err(unknown)?;
+        let address = request.into_inner().address;
+        let prepared = self.owned("prepare a rebuild", |engine| async move {
+            engine.prepare_rebuild(&address).await
+        });
+        let (replica, sync_file_info_list) = prepared.await?.map_err(unknown)?;
         Ok(Response::new(ptypes::ReplicaPrepareRebuildReply {
             replica: Some(replica.show()),
             sync_file_info_list,
@@ -184,8 +246,11 @@ impl ControllerService for Service {
         &self,
         request: Request<ptypes::ReplicaAddress>,
     ) -> Reply<ptypes::ControllerReplica> {
-        let verified = self.0.verify_rebuild(&request.get_ref().address).await;
-        Ok(Response::new(verified.map_err(unknown)?.show()))
+        let address = request.into_inner().address;
+        let verified = self.owned("verify a rebuild", |engine| async move {
+            engine.verify_rebuild(&address).await
+        });
+        Ok(Response::new(verified.await?.map_err(unknown)?.show()))
     }
 
     async fn replica_rebuild_concurrent_sync_limit_set(

@@ -6,9 +6,10 @@ use replica::DiskName;
 use rpc::ptypes;
 
 use crate::core::Hold;
+use crate::machine::together::{Done, Order, Undone};
 
-use super::each::all_or_out;
-use super::engine::{Busy, Engine, Replica, created_now};
+use super::each::{all_or_out, judge};
+use super::engine::{Engine, Replica, created_now};
 use super::freeze;
 use super::limits::{LimitError, Usage, room_for_one};
 use super::mend::NotEqual;
@@ -24,8 +25,8 @@ pub(super) enum SnapshotError {
     Exists(String),
     #[error(transparent)]
     NotEqual(#[from] NotEqual),
-    #[error(transparent)]
-    Busy(#[from] Busy),
+    #[error("{0}")]
+    Busy(String),
     #[error("failed to create snapshot {name}: {detail}")]
     Replicas { name: String, detail: String },
 }
@@ -69,13 +70,24 @@ impl Engine {
         request: ptypes::ReplicaSnapshotRequest,
     ) -> Result<(), SnapshotError> {
         let name = request.name.clone();
-        let hold = self.hold(Hold::Changes { flush: true }).await?;
-        let asked = self.live();
-        let taken = self.snapshot_held(&asked, request).await;
-        drop(hold);
-        let failed = |detail| SnapshotError::Replicas { name, detail };
-        taken.map_err(failed.clone())?;
-        self.record_losses(&asked).await.map_err(|fault| failed(fault.to_string()))
+        let order = Order { hold: Hold::Changes { flush: true }, filling_too: true, size: None };
+        let (limit, what) = (self.hold_limit(), format!("snapshot {name}"));
+        let taken = self.together(
+            &what,
+            order,
+            |link| {
+                let request = request.clone();
+                async move { link.snapshot(limit, request).await }
+            },
+            judge,
+        );
+        match taken.await {
+            Ok(Done { left: _ }) => Ok(()),
+            Err(Undone::Busy(why)) => Err(SnapshotError::Busy(why)),
+            Err(Undone::Replicas(detail) | Undone::Size(detail) | Undone::Record(detail)) => {
+                Err(SnapshotError::Replicas { name, detail })
+            }
+        }
     }
 
     /// Refuses if the limits leave no room, or one of the replicas has such a snapshot: better than

@@ -14,6 +14,7 @@ use crate::core::newest::passed_over;
 use crate::core::start::{NoBackend, Plan, Seen, StartRules, choose};
 use crate::core::{Command, Mode, ReplicaId};
 use crate::frontend::FrontendError;
+use crate::machine::claim::{self, Superseded};
 use crate::volume::Card;
 
 use super::engine::{Engine, Entry};
@@ -47,33 +48,6 @@ pub enum StartError {
     Frontend(#[from] FrontendError),
 }
 
-/// The volume was given to a later engine than this one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "this engine was given claim generation {given}, and its replicas were claimed with {found} already: \
-     the volume has moved on. If its resources were put back to an earlier day, set claimGeneration of \
-     the volume's status above {found}"
-)]
-pub struct Superseded {
-    given: u64,
-    found: u64,
-}
-
-/// Bits of a generation that engines count in by themselves. What a manager gives is above them: a claim
-/// under a later one is higher than all that were made under the ones before.
-const COUNTED_BITS: u32 = 30;
-
-/// The generation of the next claim, above all that were made.
-fn next_generation(given: Option<u64>, highest: u64, step: u64) -> Result<u64, Superseded> {
-    let Some(given) = given else { return Ok(highest.saturating_add(step)) };
-    let found = highest >> COUNTED_BITS;
-    if found > given {
-        return Err(Superseded { given, found });
-    }
-    let least = given.saturating_mul(1 << COUNTED_BITS);
-    Ok(highest.max(least).saturating_add(step))
-}
-
 /// One address and what came of it.
 struct Candidate {
     address: String,
@@ -96,17 +70,6 @@ type Before = Result<Option<Looked>, ProbeError>;
 
 /// What became of a candidate: a member of the data path, or why not.
 type Verdict = Result<ReplicaId, String>;
-
-/// By how much a claim rises that leaves copies behind which were claimed later than the rest, perhaps:
-/// further than any of those claims can be, so that what it records outranks theirs.
-const GIVES_UP_STEP: u64 = 1 << 20;
-
-/// Whether a copy that held the volume is not among these.
-fn gives_up(standings: &[&Standing]) -> bool {
-    let is_there = |member: &String| standings.iter().any(|it| it.id == *member);
-    let records = standings.iter().filter_map(|it| it.record.as_ref());
-    records.flat_map(|record| &record.members).any(|member| !is_there(member))
-}
 
 impl Engine {
     /// Starts the volume. Does nothing if there are replicas already, or none are given.
@@ -276,11 +239,8 @@ impl Engine {
     ) -> Result<Claim, Superseded> {
         let standings: Vec<&Standing> =
             looked.filter_map(|looked| looked.standing.as_ref()).collect();
-        let highest = standings.iter().map(|it| it.claim.generation).max().unwrap_or(0);
         let own = self.claim.get().map_or(0, |claim| claim.generation);
-        let step = if gives_up(&standings) { GIVES_UP_STEP } else { 1 };
-        let given = self.options.claim_generation;
-        let generation = next_generation(given, highest.max(own), step)?;
+        let generation = claim::next(self.options.claim_generation, own, &standings)?;
         let claim = Claim { generation, engine: self.name.clone() };
         self.claim.set(Some(claim.clone()));
         Ok(claim)
@@ -450,23 +410,5 @@ mod tests {
         let list = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         assert_eq!(first_duplicate(&list(&["a", "b", "a"])), Some(&"a".to_owned()));
         assert_eq!(first_duplicate(&list(&["a", "b"])), None);
-    }
-
-    #[test]
-    fn a_later_right_is_above_all_claims_of_the_ones_before() {
-        let bit = 1 << COUNTED_BITS;
-        // Nobody gives numbers: the next one.
-        assert_eq!(next_generation(None, 41, 1), Ok(42));
-        // The first that is given is above all that were counted before.
-        assert_eq!(next_generation(Some(3), 41, 1), Ok(3 * bit + 1));
-        // Under the same right engines count on, and one that gives copies up leaps.
-        assert_eq!(next_generation(Some(3), 3 * bit + 1, 1), Ok(3 * bit + 2));
-        assert_eq!(next_generation(Some(3), 3 * bit + 1, 1 << 20), Ok(3 * bit + 1 + (1 << 20)));
-        assert_eq!(next_generation(Some(4), 3 * bit + 7, 1), Ok(4 * bit + 1));
-        // A lower one comes too late.
-        let late = Superseded { given: 3, found: 4 };
-        assert_eq!(next_generation(Some(3), 4 * bit + 1, 1), Err(late));
-        // Whoever starts one by hand takes the next number.
-        assert_eq!(next_generation(None, 4 * bit + 1, 1), Ok(4 * bit + 2));
     }
 }

@@ -105,13 +105,9 @@ impl Engine {
 
     /// What the command would have done after the copying.
     async fn verify_filled(&self, replica: &Replica) -> Result<(), String> {
-        let text = |error: CallError| error.to_string();
-        replica.link.reload(CALL_LIMIT).await.map_err(text)?;
-        self.verify_rebuild(&replica.address).await.map_err(|error| error.to_string())?;
-        if replica.link.get(CALL_LIMIT).await.map_err(text)?.rebuilding {
-            replica.link.set_rebuilding(CALL_LIMIT, false).await.map_err(text)?;
-        }
-        Ok(())
+        replica.link.reload(CALL_LIMIT).await.map_err(|error| error.to_string())?;
+        let verified = self.verify_and_unmark(&replica.address).await;
+        verified.map(drop).map_err(|error| error.to_string())
     }
 }
 

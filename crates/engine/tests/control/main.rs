@@ -11,6 +11,7 @@ mod expand;
 mod fake;
 mod fence;
 mod files;
+mod fill;
 mod handover;
 mod rig;
 mod serving;

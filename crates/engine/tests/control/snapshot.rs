@@ -4,7 +4,7 @@ use rpc::ptypes::ReplicaMode::{Err as Failed, Rw, Wo};
 use rpc::ptypes::{self, ReplicaMode};
 
 use crate::fake::{Fake, Manner};
-use crate::rig::{Rig, SIZE, options};
+use crate::rig::{Rig, SIZE, options, until};
 
 async fn pair() -> (Fake, Fake, Rig) {
     let (a, b) = (Fake::new(SIZE), Fake::new(SIZE));
@@ -165,4 +165,25 @@ async fn a_replica_that_stalls_writes_is_out_and_the_last_one_only_delays() {
     assert!(error.message().contains("requests under way did not end"), "{error}");
     assert_eq!(c.calls("replica_snapshot"), 0);
     assert_eq!(lone.mode_list().await, [Rw], "it is slow, and all there is");
+}
+
+/// Waits until `fake` was asked to do `method`.
+async fn asked(fake: &Fake, method: &str) {
+    until(method, async || (fake.calls(method) > 0).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_begun_is_brought_to_its_end_though_the_caller_is_gone() {
+    let (a, b, rig) = pair().await;
+    rig.snapshot("s").await.unwrap();
+    b.behave("replica_revert", Manner::Stall);
+    tokio::select! {
+        ended = rig.revert("s") => panic!("it ended with {ended:?}"),
+        () = asked(&b, "replica_revert") => {}
+    }
+    until("the copy that did not go back to be out", async || {
+        (rig.mode_list().await == [Rw, Failed]).then_some(())
+    })
+    .await;
+    assert!(a.called("replica_revert volume-snap-s.img"));
 }

@@ -1,6 +1,6 @@
 //! An engine process: drives a core by messages, and a client by chance.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -8,10 +8,12 @@ use bytes::Bytes;
 use engine::core::{
     Command, Core, Done, Effect, Fault, Hold, HoldId, Mode, ReplicaId, Settings, Token,
 };
+use engine::machine::outcome::Asked;
 use testkit::sim::{Context, Rng};
 use wire::membership::Claim;
 
 use crate::jobs::Job;
+use crate::mending::Mending;
 use crate::message::{Call, Message, Return};
 use crate::oracle::{CELL, bytes_of};
 use crate::party::{NAMES, Party, Shared, Timer};
@@ -22,8 +24,6 @@ const TICK: Duration = Duration::from_millis(100);
 const CALL_TIMEOUT: Duration = Duration::from_millis(500);
 const REQUESTS_MAX: usize = 16;
 pub(crate) const NO_ANSWER: &str = "no answer";
-/// Sectors made alike at a time.
-const MEND_SECTORS: usize = 4;
 
 #[derive(Debug)]
 pub(crate) enum Phase {
@@ -48,24 +48,6 @@ pub(crate) struct Peer {
     pub(crate) session: u64,
 }
 
-/// How far the copies were made alike after a start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mending {
-    No,
-    /// What is made alike is the sectors from this place in the list on, up to the next.
-    At {
-        place: usize,
-        next: usize,
-        token: Token,
-        begin: u64,
-    },
-    Flushing {
-        token: Token,
-        begin: u64,
-    },
-    Done,
-}
-
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) shared: Rc<Shared>,
@@ -78,8 +60,8 @@ pub(crate) struct Engine {
     pub(crate) mending: Mending,
     /// Up to this snapshot copies do not differ.
     pub(crate) base: Option<String>,
-    /// Sectors in which they may.
-    to_mend: Vec<usize>,
+    /// The one that the others are made alike.
+    pub(crate) reader: Option<ReplicaId>,
     pub(crate) job: Job,
     calls: BTreeMap<u64, (usize, Duration)>,
     next_call: u64,
@@ -97,7 +79,7 @@ impl Engine {
             phase: Phase::Dead,
             mending: Mending::No,
             base: None,
-            to_mend: vec![],
+            reader: None,
             job: Job::Idle,
             calls: BTreeMap::new(),
             next_call: 0,
@@ -170,6 +152,9 @@ impl Engine {
                     }
                 }
                 self.tick_opening(context);
+                self.tick_mending(context);
+                self.tick_change(context);
+                self.tick_filling(context);
                 context.set_timer(TICK, Timer::Tick);
             }
             Timer::Client => {
@@ -253,6 +238,14 @@ impl Engine {
         self.peers.iter().position(|peer| peer.id == Some(replica))
     }
 
+    /// Those in use.
+    pub(crate) fn members(&self) -> Vec<Asked> {
+        let used = self.core.members().into_iter().filter(|member| member.mode != Mode::Err);
+        let asked =
+            |id, mode| Some(Asked { id, mode, address: NAMES[self.peer_of(id)?].to_owned() });
+        used.filter_map(|member| asked(member.id, member.mode)).collect()
+    }
+
     pub(crate) fn mode(&self, peer: usize) -> Option<Mode> {
         let id = self.peers[peer].id?;
         self.core.members().iter().find(|member| member.id == id).map(|member| member.mode)
@@ -290,35 +283,13 @@ impl Engine {
                 self.shared.oracle.borrow_mut().flushed(begin);
                 self.phase = Phase::Serving;
                 self.release(hold, context);
-                self.begin_mending(context);
+                if let Some(reader) = self.reader {
+                    self.begin_mending(reader, context);
+                }
             }
             Phase::Serving => self.job_held(hold, context),
             Phase::Flushing { .. } | Phase::Recording { .. } | Phase::Opening(_) | Phase::Dead => {}
         }
-    }
-
-    fn begin_mending(&mut self, context: &Context<'_, Party>) {
-        let begin = self.shared.oracle.borrow_mut().moment();
-        let mut sectors = BTreeSet::new();
-        for peer in self.readable() {
-            let store = self.shared.stores[peer].borrow();
-            sectors.append(&mut store.written_above(self.base.as_deref()));
-        }
-        let count = self.size() / SECTOR;
-        self.to_mend = sectors.into_iter().filter(|sector| *sector < count).collect();
-        self.mend(0, begin, context);
-    }
-
-    fn mend(&mut self, place: usize, begin: u64, context: &Context<'_, Party>) {
-        let Some(first) = self.to_mend.get(place).copied() else {
-            return self.flush_mended(begin, context);
-        };
-        let rest = self.to_mend[place..].iter().take(MEND_SECTORS);
-        let run = rest.zip(first..).take_while(|(sector, next)| **sector == *next).count();
-        let (offset, len) = ((first * SECTOR) as u64, u32::try_from(run * SECTOR).unwrap());
-        self.submit(Command::Mend { offset, len }, context, |engine, token| {
-            engine.mending = Mending::At { place, next: place + run, token, begin };
-        });
     }
 
     pub(crate) fn size(&self) -> usize {
@@ -348,39 +319,16 @@ impl Engine {
         if matches!(self.phase, Phase::Recording { token: own } if own == token) && result.is_ok() {
             return self.recorded(context);
         }
-        if !matches!(self.phase, Phase::Serving) || self.job_completed(token, result.is_ok()) {
+        if !matches!(self.phase, Phase::Serving) || self.job_completed(token, result, context) {
             return;
         }
-        match self.mending {
-            Mending::At { place, next, token: own, begin } if own == token => {
-                self.mend(if result.is_ok() { next } else { place }, begin, context);
-            }
-            Mending::Flushing { token: own, begin } if own == token && result.is_ok() => {
-                self.mending = Mending::Done;
-                self.core.set_reader(None);
-                if self.claim.is_some() {
-                    self.submit(Command::Record, context, |_, _| {});
-                }
-                self.shared.oracle.borrow_mut().mended(begin, self.base.as_deref());
-                self.shared.count(|tally| tally.mends += 1);
-            }
-            Mending::Flushing { token: own, begin } if own == token => {
-                self.flush_mended(begin, context);
-            }
-            Mending::At { .. } | Mending::Flushing { .. } | Mending::No | Mending::Done => {}
-        }
-    }
-
-    fn flush_mended(&mut self, begin: u64, context: &Context<'_, Party>) {
-        self.submit(Command::Flush, context, |engine, token| {
-            engine.mending = Mending::Flushing { token, begin };
-        });
+        self.mend_completed(token, result.is_ok(), context);
     }
 
     fn make_requests(&mut self, context: &mut Context<'_, Party>) {
         // Nobody has the volume while it is taken back to a snapshot.
-        let serving =
-            matches!(self.phase, Phase::Serving) && !matches!(self.job, Job::Revert { .. });
+        let is_reverted = matches!(&self.job, Job::Change(change) if change.is_revert());
+        let serving = matches!(self.phase, Phase::Serving) && !is_reverted;
         if !serving || context.now() > self.shared.style.clients_until {
             return;
         }
@@ -397,7 +345,7 @@ impl Engine {
     pub(crate) fn is_calm(&self) -> bool {
         matches!(self.phase, Phase::Serving)
             && matches!(self.job, Job::Idle)
-            && self.mending == Mending::Done
+            && self.is_mended()
             && self.readable().len() == NAMES.len()
             && self.core.in_flight() == 0
     }

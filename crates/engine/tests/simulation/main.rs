@@ -7,8 +7,11 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout)]
 
+mod change;
 mod engine;
+mod filling;
 mod jobs;
+mod mending;
 mod message;
 mod oracle;
 mod party;
@@ -123,6 +126,7 @@ fn what_was_promised_is_kept() {
         total.waits += tally.waits;
         total.reverts += tally.reverts;
         total.expansions += tally.expansions;
+        total.busy += tally.busy;
         total.chains += tally.chains;
     });
     println!("{played} seeds: {total:?}");

@@ -60,10 +60,13 @@ pub(crate) enum Call {
     Expand {
         size: usize,
     },
-    /// Empties the replica and gets it ready for a copy of that snapshot.
+    /// Connects, and empties the replica, which is to be filled.
     Prepare {
-        name: String,
         size: usize,
+    },
+    /// Whether it counts as a replica.
+    Mark {
+        rebuilding: bool,
     },
     Fetch {
         name: String,
@@ -76,7 +79,7 @@ pub(crate) enum Call {
     },
     /// What else is copied.
     Counter,
-    /// The copy is complete: from now on it counts as a replica with this counter.
+    /// The copy is complete, with this counter.
     Finish {
         counter: i64,
         layers: Layers,
@@ -89,6 +92,7 @@ pub(crate) enum Return {
     Opened(Box<Opened>),
     Data(Bytes),
     Counter { counter: i64, layers: Layers },
+    Marked,
     Done,
 }
 

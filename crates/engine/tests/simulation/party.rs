@@ -85,6 +85,8 @@ pub(crate) struct Tally {
     pub(crate) waits: u64,
     pub(crate) reverts: u64,
     pub(crate) expansions: u64,
+    /// Changes that were given up since requests under way did not end.
+    pub(crate) busy: u64,
     /// Starts that refused a copy for its snapshots.
     pub(crate) chains: u64,
 }

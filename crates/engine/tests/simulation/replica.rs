@@ -153,10 +153,11 @@ impl Replica {
                 chain: store.chain(),
                 modified_ns: clock,
             }))),
-            Call::Prepare { name, size } => {
-                store.begin_rebuild(&name, size);
+            Call::Prepare { size } => {
+                store.begin_rebuild(size);
                 Ok(Return::Done)
             }
+            Call::Mark { rebuilding } => store.mark(rebuilding).map(|()| Return::Marked),
             Call::Snapshot { name, kept } => store.snapshot(&name, kept).map(|()| Return::Done),
             Call::Revert { name } => store.revert(&name).map(|()| Return::Done),
             Call::Expand { size } => store.expand(size).map(|()| Return::Done),

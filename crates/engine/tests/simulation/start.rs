@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use engine::core::start::{Found, Seen, StartRules, choose};
 use engine::core::{Command, Hold, Mode};
+use engine::machine::claim;
 use testkit::sim::Context;
 use wire::membership::{CUT_OFF_TEXT, Claim};
 
@@ -83,11 +84,11 @@ impl Engine {
         let Phase::Opening(opening) = &mut self.phase else { return };
         let looked = std::mem::replace(&mut opening.seen, NO_ANSWERS);
         opening.since = context.now();
-        let highest = looked.iter().filter_map(|it| match it {
-            Some(Ok(Return::Looked(Some(standing)))) => Some(standing.claim.generation),
+        let standings = looked.iter().filter_map(|it| match it {
+            Some(Ok(Return::Looked(standing))) => standing.as_ref(),
             _ => None,
         });
-        let generation = highest.max().unwrap_or(0) + 1;
+        let generation = claim::next(None, 0, &standings.collect::<Vec<_>>()).unwrap();
         let there: Vec<bool> = looked.iter().map(|it| matches!(it, Some(Ok(_)))).collect();
         opening.looked = Some(looked);
         let engine = format!("{}-{}", self.own, self.shared.new_session());
@@ -157,7 +158,8 @@ impl Engine {
         }
         let first = self.peers.iter().find_map(|peer| peer.id);
         let chosen = plan.reader.and_then(|place| self.peers[place].id);
-        self.core.set_reader(chosen.or(first));
+        self.reader = chosen.or(first);
+        self.core.set_reader(self.reader);
         self.shared.oracle.borrow_mut().engine_back(self.own);
         self.shared.count(|tally| tally.starts += 1);
         let Some(claim) = &self.claim else { return self.recorded(context) };

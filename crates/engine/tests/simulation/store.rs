@@ -246,11 +246,24 @@ impl Store {
     /// What it holds becomes a snapshot. This and what follows is on disk at once.
     pub(crate) fn snapshot(&mut self, name: &str, kept: bool) -> Result<(), String> {
         self.refusal()?;
+        if let Some(rebuild) = &mut self.rebuild {
+            name.clone_into(&mut rebuild.name);
+        }
         self.sync(&self.begin_sync());
         let (content, below) = (self.head.clone().into(), self.layers.chain.clone());
         let layer = Layer { content, kept, written: std::mem::take(&mut self.written), below };
         self.layers.all.insert(name.to_owned(), layer);
         self.layers.chain.push(name.to_owned());
+        Ok(())
+    }
+
+    /// Whether it is half filled is on disk at once.
+    pub(crate) fn mark(&mut self, rebuilding: bool) -> Result<(), String> {
+        self.refusal()?;
+        self.rebuilding = rebuilding;
+        if rebuilding {
+            (self.counter, self.disk_counter) = (0, 0);
+        }
         Ok(())
     }
 
@@ -311,15 +324,14 @@ impl Store {
     }
 
     /// Empties it, to be filled from another.
-    pub(crate) fn begin_rebuild(&mut self, name: &str, size: usize) {
-        self.rebuilding = true;
+    pub(crate) fn begin_rebuild(&mut self, size: usize) {
         self.head = vec![0; size];
         self.disk = vec![0; size];
         self.dirty.clear();
         self.written.clear();
         self.layers = Layers::default();
         let base = vec![0xee; size];
-        self.rebuild = Some(Rebuild { name: name.to_owned(), base });
+        self.rebuild = Some(Rebuild { name: String::new(), base });
         self.counter = 0;
         self.disk_counter = 0;
     }
@@ -340,7 +352,7 @@ impl Store {
         }
         self.dirty.clear();
         self.disk.copy_from_slice(&self.head);
-        (self.counter, self.disk_counter, self.rebuilding) = (counter, counter, false);
+        (self.counter, self.disk_counter) = (counter, counter);
         self.standing = self.standing.as_ref().map(|standing| standing.filled(standing.adoption));
         true
     }

@@ -1,5 +1,6 @@
 //! `add-replica`: who is asked what, in which order.
 
+use rpc::Rebuilding;
 use rpc::ptypes::{
     ControllerReplica, Replica, ReplicaExpandResponse, ReplicaMode, ReplicaPrepareRebuildReply,
     ReplicaRebuildConcurrentSyncLimitGetResponse, SyncFileInfo, VersionDetailGetReply,
@@ -66,10 +67,14 @@ fn a_replica_is_rebuilt_step_by_step() {
     ];
     wanted.extend(REBUILD);
     assert_eq!(world.called(), wanted);
-    let create = &world.calls_of("controller_replica_create")[0].request;
+    let create = &world.calls_of("controller_replica_create")[0];
     let text = "ControllerReplicaCreateRequest { address: \"{2}\", snapshot_required: true, mode: \
                 Wo }";
-    assert_eq!(*create, world.fill(text));
+    assert_eq!(create.request, world.fill(text));
+    // One that can do it all is asked to; this one cannot.
+    let how =
+        Rebuilding { fast_sync: true, file_sync_timeout_seconds: 30, call_timeout_seconds: 99 };
+    assert_eq!(create.rebuilding, Some(how));
     let set: Vec<_> =
         world.calls_of("rebuilding_set").into_iter().map(|call| call.request).collect();
     let text = |on| format!("RebuildingSetRequest {{ rebuilding: {on} }}");
@@ -192,8 +197,10 @@ fn a_replica_to_be_restored_is_only_added() {
     let wanted =
         ["controller.volume_get", "replica2.replica_get", "controller.controller_replica_create"];
     assert_eq!(world.called(), wanted);
-    let request = &world.calls_of("controller_replica_create")[0].request;
+    let create = &world.calls_of("controller_replica_create")[0];
+    let request = &create.request;
     assert!(request.contains("snapshot_required: false, mode: Wo"), "{request}");
+    assert_eq!(create.rebuilding, None, "who restores fills it");
 
     world.replicas[2].is(closed(2 << 20));
     let text = world.error(&format!("{ADD} --restore {{2}}"));

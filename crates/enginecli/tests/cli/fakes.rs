@@ -19,6 +19,8 @@ pub(crate) struct Call {
     pub(crate) request: String,
     /// Names the client sent: volume, then instance.
     pub(crate) names: [Option<String>; 2],
+    /// Who is to bring a rebuild to its end.
+    pub(crate) rebuilding: Option<rpc::Rebuilding>,
 }
 
 type Reply = Box<dyn Any + Send>;
@@ -64,6 +66,7 @@ impl Fake {
             method,
             request: format!("{:?}", request.get_ref()),
             names: [name("volume-name"), name("instance-name")],
+            rebuilding: rpc::rebuilding_of(request.metadata()),
         });
         let replies = self.replies.lock().unwrap();
         let Some(reply) = replies.get(method) else { return Ok(Response::new(R::default())) };

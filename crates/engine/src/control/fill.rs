@@ -1,0 +1,255 @@
+//! Fills a replica from the others, from its first call to its last: whoever asked for it may be gone.
+//!
+//! Owns: the calls that the steps of [`Rebuild`] and [`Join`] stand for. Never: which comes next.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use rpc::{Address, Rebuilding, ptypes};
+
+use crate::core::Mode;
+use crate::machine::rebuild::{Join, JoinEvent, JoinStep, NotJoined, Rebuild, Step};
+
+use super::each::judge;
+use super::engine::{CALL_LIMIT, Engine, Entry, Replica, created_now};
+use super::link::{CallError, Link};
+use super::probe::Opened;
+use super::replicas::ReplicaError;
+use super::snapshot::SnapshotError;
+
+/// Why a replica was not filled.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FillError {
+    #[error(transparent)]
+    Add(#[from] ReplicaError),
+    #[error("replica {0} has failed: remove it before adding it")]
+    Failed(String),
+    #[error("replica {0} is being filled by somebody else")]
+    Busy(String),
+    #[error("replica {address} is not filled: {why}")]
+    Broken { address: String, why: String },
+}
+
+/// How long the copying may take if nobody says it.
+const COPY_LIMIT: Duration = Duration::from_hours(24);
+
+impl Engine {
+    /// Adds the replica at `address` and fills it. One that is being filled is waited for.
+    pub(super) async fn fill(&self, address: &str, how: Rebuilding) -> Result<Replica, FillError> {
+        let _alone = self.filling.lock().await;
+        self.check_nobody_fills(address).await?;
+        let (mut machine, first) = Rebuild::begin();
+        let mut steps = VecDeque::from([first]);
+        let mut refused = None;
+        let mut files = vec![];
+        while let Some(step) = steps.pop_front() {
+            let ended = match step {
+                Step::Join => match self.add(address, true, ptypes::ReplicaMode::Wo).await {
+                    Ok(replica) => match replica.mode {
+                        Mode::Wo => Ok(()),
+                        // It was added before, and is done.
+                        Mode::Rw => return Ok(replica),
+                        Mode::Err => return Err(FillError::Failed(address.to_owned())),
+                    },
+                    Err(error) => {
+                        let why = error.to_string();
+                        refused = Some(error);
+                        Err(why)
+                    }
+                },
+                Step::Prepare => match self.prepare_filling(address).await {
+                    Ok(wanted) => {
+                        files = wanted;
+                        Ok(())
+                    }
+                    Err(why) => Err(why),
+                },
+                Step::Copy => self.copy_to(address, std::mem::take(&mut files), how).await,
+                Step::Reload => {
+                    self.at(address, |link| async move { link.reload(CALL_LIMIT).await.map(drop) })
+                        .await
+                }
+                Step::Verify => match self.verify_and_unmark(address).await {
+                    Ok(replica) if replica.mode == Mode::Rw => Ok(()),
+                    Ok(_) => Err("it failed meanwhile".to_owned()),
+                    Err(error) => Err(error.to_string()),
+                },
+                Step::GiveUp(why) => {
+                    tracing::error!(replica = address, why, "replica {address} is given up: {why}");
+                    if let Some(replica) = self.find(address) {
+                        self.fail(&replica, &format!("rebuild: {why}")).await;
+                    }
+                    continue;
+                }
+                Step::End(Ok(())) => break,
+                Step::End(Err(why)) => {
+                    let address = address.to_owned();
+                    return Err(refused.map_or(FillError::Broken { address, why }, FillError::Add));
+                }
+            };
+            steps.extend(machine.on(ended));
+        }
+        Ok(self.find(address).ok_or_else(|| self.not_found(address))?)
+    }
+
+    /// A caller of the dialect may be at it, call by call: it is not taken from him.
+    async fn check_nobody_fills(&self, address: &str) -> Result<(), FillError> {
+        let Some(known) = self.find(address).filter(|replica| replica.mode == Mode::Wo) else {
+            return Ok(());
+        };
+        match known.link.rebuild_status(self.hold_limit()).await {
+            Ok(status) if status.is_rebuilding => Err(FillError::Busy(address.to_owned())),
+            // What cannot be asked now is found out by what comes.
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Has the replica at `address` do something, unless it fails first.
+    async fn at<F>(&self, address: &str, call: impl FnOnce(Link) -> F) -> Result<(), String>
+    where
+        F: Future<Output = Result<(), CallError>>,
+    {
+        let replica = self.find(address).ok_or_else(|| self.not_found(address).to_string())?;
+        let died = self.any_failed(replica.member.as_slice());
+        tokio::select! {
+            done = call(replica.link.clone()) => done.map_err(|error| error.to_string()),
+            () = died => Err("it failed meanwhile".to_owned()),
+        }
+    }
+
+    /// What has to be copied to it.
+    async fn prepare_filling(&self, address: &str) -> Result<Vec<ptypes::SyncFileInfo>, String> {
+        // Those that keep a standing are marked as they join.
+        let mark =
+            |link: Link| async move { link.set_rebuilding(CALL_LIMIT, true).await.map(drop) };
+        self.at(address, mark).await?;
+        let prepared = self.prepare_rebuild(address).await;
+        prepared.map(|(_, files)| files).map_err(|error| error.to_string())
+    }
+
+    async fn copy_to(
+        &self,
+        address: &str,
+        files: Vec<ptypes::SyncFileInfo>,
+        how: Rebuilding,
+    ) -> Result<(), String> {
+        let mut sources = self.readable();
+        sources.retain(|source| source.link.file().is_none());
+        let limit = self.state().rebuild_sync_limit;
+        sources.truncate(usize::try_from(limit).unwrap_or_default().max(1));
+        let sources: Vec<String> = sources.into_iter().map(|source| source.address).collect();
+        let Some(first) = sources.first().cloned() else {
+            return Err("cannot find any healthy replica to rebuild from".to_owned());
+        };
+        let host = address.parse::<Address>().map_err(|error| error.to_string())?.host().to_owned();
+        let request = ptypes::FilesSyncRequest {
+            // For agents that know of one source only.
+            from_address: first,
+            to_host: host,
+            sync_file_info_list: files,
+            fast_sync: how.fast_sync,
+            file_sync_http_client_timeout: how.file_sync_timeout_seconds,
+            grpc_timeout_seconds: how.call_timeout_seconds,
+            local_sync: None,
+            from_address_map: sources.into_iter().map(|source| (source, true)).collect(),
+        };
+        let limit = match u64::try_from(how.call_timeout_seconds) {
+            Ok(0) | Err(_) => COPY_LIMIT,
+            Ok(seconds) => Duration::from_secs(seconds),
+        };
+        self.at(address, |link| async move { link.sync_files(limit, request).await }).await
+    }
+
+    /// Makes an opened replica a member that is written to and not read from, at a snapshot of all.
+    pub(super) async fn join_to_be_filled(
+        &self,
+        address: &str,
+        link: &Link,
+        opened: &Opened,
+        name: String,
+    ) -> Result<(), ReplicaError> {
+        let request = ptypes::ReplicaSnapshotRequest {
+            name: name.clone(),
+            user_created: false,
+            created: created_now(),
+            labels: std::collections::HashMap::new(),
+        };
+        let limit = self.hold_limit();
+        let (mut machine, first) = Join::begin();
+        let mut steps = VecDeque::from([first]);
+        let mut calls = FuturesUnordered::new();
+        let mut replicas = vec![];
+        let mut guard = None;
+        loop {
+            let event = match steps.pop_front() {
+                Some(JoinStep::Hold(kind)) => match self.hold(kind).await {
+                    Ok(held) => {
+                        guard = Some(held);
+                        replicas = self.live();
+                        JoinEvent::Held(replicas.iter().filter_map(Replica::asked).collect())
+                    }
+                    Err(busy) => JoinEvent::Busy(busy.to_string()),
+                },
+                Some(JoinStep::AskNew) => {
+                    JoinEvent::NewAnswered(judge(link.snapshot(limit, request.clone()).await))
+                }
+                Some(JoinStep::Ask(id)) => {
+                    let asked = replicas.iter().find(|replica| replica.member == Some(id));
+                    let asked = asked.map(|replica| (replica.link.clone(), request.clone()));
+                    calls.extend(asked.map(|(link, request)| async move {
+                        (id, judge(link.snapshot(limit, request).await))
+                    }));
+                    continue;
+                }
+                Some(JoinStep::Fail(id, why)) => {
+                    let why = format!("snapshot {name}: {why}");
+                    self.volume().set_mode(id, Mode::Err, &why).await;
+                    continue;
+                }
+                Some(JoinStep::Disqualify) => {
+                    let done = self.disqualify(link, opened).await;
+                    JoinEvent::Disqualified(done.map_err(|error| error.to_string()))
+                }
+                Some(JoinStep::Attach) => {
+                    let attached = self.attach(link, opened, Mode::Wo).await;
+                    JoinEvent::Attached(attached.map(|member| {
+                        let (address, link) = (address.to_owned(), link.clone());
+                        self.state().entries.push(Entry { address, link, member: Some(member) });
+                    }))
+                }
+                Some(JoinStep::Release) => {
+                    drop(guard.take());
+                    continue;
+                }
+                Some(JoinStep::End(ended)) => {
+                    return ended.map_err(|why| not_joined(address, name, why));
+                }
+                None => {
+                    // Each step but the last is answered by an event.
+                    let Some((id, outcome)) = calls.next().await else {
+                        let why = NotJoined::Attach("nothing is left to wait for".to_owned());
+                        return Err(not_joined(address, name, why));
+                    };
+                    JoinEvent::Answered(id, outcome)
+                }
+            };
+            steps.extend(machine.on(event));
+        }
+    }
+}
+
+fn not_joined(address: &str, name: String, why: NotJoined) -> ReplicaError {
+    let address = address.to_owned();
+    match why {
+        NotJoined::Busy(why) => SnapshotError::Busy(why).into(),
+        NotJoined::New(why) => {
+            SnapshotError::Replicas { name, detail: format!("{address}: {why}") }.into()
+        }
+        NotJoined::Others(detail) => SnapshotError::Replicas { name, detail }.into(),
+        NotJoined::Disqualify(detail) | NotJoined::Attach(detail) => {
+            ReplicaError::Attach { address, detail }
+        }
+    }
+}
