@@ -5,9 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::scalar::Time;
-use api::velero::{
-    Backup, BackupStorageLocation, HookCount, Restore, RestorePhase, RestoreProgress, RestoreSpec,
-};
+use api::velero::{Backup, HookCount, Restore, RestorePhase, RestoreProgress, RestoreSpec};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -16,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::along::Along;
+use super::confine::{Confined, is_withheld};
 use super::decide::{self, Observed};
 use super::edit::{self, Rules};
 use super::item::{Existing, Fate, Maker, Outcome};
@@ -32,7 +31,7 @@ use crate::names;
 use crate::selection::{Cluster, RestoreSelection};
 use crate::tarball::{Limits, Unpacker};
 use crate::volumes::{Data, Given, Owners, Stored, Wanted};
-use crate::world::{Opened, World, is_tenants, tenant_of};
+use crate::world::{Opened, World, is_tenants};
 
 const SOURCE: &str = "velero/restore";
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
@@ -51,17 +50,6 @@ const SLOWEST_BYTES_PER_SECOND: u64 = 64 << 10;
 const SLOW_AFTER: Duration = Duration::from_mins(2);
 /// How old the knowledge may be whose namespace is written to.
 const HOME_KNOWN: Duration = Duration::from_millis(100);
-/// Nobody gains rights or lifts limits by a restore without an identity of its own, or by what stands in a
-/// store of its own.
-const WITHHELD_GROUPS: [&str; 5] = [
-    "rbac.authorization.k8s.io",
-    "authorization.openshift.io",
-    "velero.io",
-    "oadp.openshift.io",
-    // With the next: where traffic goes, which tenants may not say.
-    "discovery.k8s.io",
-];
-const WITHHELD: [&str; 3] = ["resourcequotas", "limitranges", "endpoints"];
 /// A Secret of this type is filled with the token of whatever account it names.
 const TOKEN: &str = "kubernetes.io/service-account-token";
 
@@ -308,62 +296,6 @@ async fn fetch(
     }
     let spool = unpacker.finish().map_err(|error| format!("error reading backup: {error}"))?;
     spool.finish(&limits).map_err(|error| format!("no room to unpack the backup: {error}"))
-}
-
-/// What a restore may touch, whatever it is asked for and whatever stands in the archive.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Confined {
-    /// The only namespace that may be touched: the tenant's that it was asked for.
-    tenant: Option<String>,
-    /// The tenant that may have written the archive, for it lies in a store of its own. It may have put
-    /// there what whoever restores from it could make, and the tenant could not.
-    author: Option<String>,
-    has_identity: bool,
-}
-
-/// Kinds of these groups are a cluster's own. Those of others mean what their programs make of them.
-const BUILT_IN: [&str; 7] =
-    ["", "apps", "batch", "autoscaling", "policy", "networking.k8s.io", "coordination.k8s.io"];
-
-impl Confined {
-    fn of(restore: &Restore, location: &BackupStorageLocation) -> Self {
-        let notes = restore.metadata.annotations.as_ref();
-        let note = |key: &str| notes.and_then(|it| it.get(key));
-        Self {
-            tenant: note(names::TENANT_NAMESPACE).cloned(),
-            author: tenant_of(location).map(str::to_owned),
-            has_identity: note(names::RUN_AS).is_some(),
-        }
-    }
-
-    /// Whether objects of `from` may come back, in `to`.
-    fn allows(&self, from: &str, to: &str) -> bool {
-        let only = |it: &Option<String>, name: &str| it.as_deref().is_none_or(|it| it == name);
-        only(&self.tenant, to) && only(&self.author, from)
-    }
-
-    /// Whether a tenant asked for it, or may have written what is restored.
-    fn is_tenants(&self) -> bool {
-        self.tenant.is_some() || self.author.is_some()
-    }
-
-    /// Whether objects without a namespace may come back.
-    fn allows_cluster(&self) -> bool {
-        self.tenant.is_none() && self.author.is_none()
-    }
-
-    /// Whether what gives rights or sets limits stays out: where nobody's own rights decide, and where
-    /// a tenant would borrow those of whoever restores for it.
-    fn withholds(&self) -> bool {
-        self.author.is_some() || self.tenant.is_some() && !self.has_identity
-    }
-
-    /// Whether an object of this group stays out. What another program does for an object that a tenant
-    /// wrote itself, nobody knows; where the tenant's own rights decide, they say whether it may ask for it.
-    fn withholds_group(&self, group: &str) -> bool {
-        let is_unasked = self.author.is_some() && self.tenant.is_some() && !self.has_identity;
-        is_unasked && !BUILT_IN.contains(&group)
-    }
 }
 
 /// Whether the namespace is still the one that a restore was asked for in.
@@ -882,11 +814,6 @@ fn is_slow(passed: Duration, read_bytes: u64) -> bool {
     passed > SLOW_AFTER && read_bytes / passed.as_secs().max(1) < SLOWEST_BYTES_PER_SECOND
 }
 
-fn is_withheld(kind: &Kind) -> bool {
-    WITHHELD_GROUPS.contains(&kind.group.as_str())
-        || kind.group.is_empty() && WITHHELD.contains(&kind.plural.as_str())
-}
-
 fn is_established(definition: &Value) -> bool {
     let conditions = definition.pointer("/status/conditions").and_then(Value::as_array);
     let holds = |name: &str| {
@@ -958,40 +885,5 @@ mod tests {
         assert!(!is_slow(minute, 0), "it may need a while to begin");
         assert!(is_slow(minute * 5, 0) && is_slow(minute * 5, rate * 299));
         assert!(!is_slow(minute * 5, rate * 300));
-    }
-
-    #[test]
-    fn an_archive_that_a_tenant_may_have_written_gains_nothing_by_who_restores_it() {
-        let location = |notes: Value| -> BackupStorageLocation {
-            serde_json::from_value(json!({"metadata": {"name": "l", "annotations": notes}}))
-                .unwrap()
-        };
-        let with = |notes: Value| restore("1", "InProgress", json!({"annotations": notes}));
-        let (ours, own) =
-            (location(json!({})), location(json!({names::TENANT_LOCATION_NAMESPACE: "a"})));
-        let as_admin = with(json!({names::TENANT_NAMESPACE: "a", names::RUN_AS: "{}"}));
-        let as_nobody = with(json!({names::TENANT_NAMESPACE: "a"}));
-        let by_admin = with(json!({}));
-        let of = Confined::of;
-        // What the executor took itself holds what was there: whoever asks decides.
-        assert!(!of(&as_admin, &ours).withholds() && of(&as_nobody, &ours).withholds());
-        assert!(!of(&by_admin, &ours).withholds() && of(&by_admin, &ours).allows_cluster());
-        for asked in [&as_admin, &as_nobody, &by_admin] {
-            let confined = of(asked, &own);
-            assert!(confined.withholds() && !confined.allows_cluster(), "{confined:?}");
-            assert!(!confined.allows("b", "a") && confined.allows("a", "a"), "{confined:?}");
-        }
-        // What other programs act on comes from a tenant's own store with the tenant's rights only.
-        for (asked, place, stays) in
-            [(&as_nobody, &own, true), (&as_nobody, &ours, false), (&as_admin, &own, false)]
-        {
-            let confined = of(asked, place);
-            assert_eq!(confined.withholds_group("argoproj.io"), stays, "{confined:?}");
-            assert!(!confined.withholds_group("apps") && !confined.withholds_group(""));
-        }
-        assert!(!of(&by_admin, &own).withholds_group("argoproj.io"), "it was read first");
-        assert!(
-            of(&by_admin, &own).allows("a", "copy") && !of(&as_admin, &own).allows("a", "copy")
-        );
     }
 }
