@@ -114,11 +114,11 @@ impl Engine {
             self.note_snapshot(&name);
         }
         if let Some(name) = revert {
-            let begun = self.shared.oracle.borrow_mut().begin_revert(self.own, &name);
+            let known = self.shared.oracle.borrow_mut().begin_revert(self.own, &name);
             if let Job::Change(change) = &mut self.job
                 && let What::Revert { token, .. } = &mut change.what
             {
-                *token = Some(begun);
+                *token = Some(known);
             }
         }
         self.on_change(Event::Held(self.members()), context);

@@ -319,13 +319,13 @@ impl Engine {
             let target = filling.target;
             match step {
                 VerifyStep::Hold(hold) => self.hold_filling(hold, context),
-                VerifyStep::Compare => match self.readable().first() {
-                    Some(source) => self.call(*source, Call::Counter, context),
-                    None => {
+                VerifyStep::Compare => {
+                    let Some(source) = self.readable().first().copied() else {
                         let event = VerifyEvent::Compared(Compared::Unknown);
                         return self.on_verify(event, context);
-                    }
-                },
+                    };
+                    self.call(source, Call::Counter, context);
+                }
                 VerifyStep::Unmark => {
                     self.call(target, Call::Mark { rebuilding: false }, context);
                 }
