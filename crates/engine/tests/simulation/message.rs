@@ -86,6 +86,13 @@ pub(crate) enum Call {
     },
 }
 
+impl Call {
+    /// All copies are to do it together.
+    pub(crate) fn is_for_all(&self) -> bool {
+        matches!(self, Self::Snapshot { .. } | Self::Revert { .. } | Self::Expand { .. })
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) enum Return {
     Looked(Option<Standing>),

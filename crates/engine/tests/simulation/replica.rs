@@ -45,7 +45,13 @@ impl Replica {
             Message::Call { call, session, claim, request } => {
                 let before = (self.store.borrow().engine.clone(), self.store.borrow().session);
                 let clock = i64::from_le_bytes(context.rng().number().to_le_bytes());
-                let result = self.call(from, session, claim.as_ref(), request, clock);
+                // For reasons of its own, and not the others.
+                let refuses = request.is_for_all() && context.rng().permille(50);
+                let result = if refuses {
+                    Err("too many files are open".to_owned())
+                } else {
+                    self.call(from, session, claim.as_ref(), request, clock)
+                };
                 if let (engine, Some(cut)) = before
                     && self.store.borrow().session != Some(cut)
                 {
