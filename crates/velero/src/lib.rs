@@ -23,6 +23,7 @@ mod locations;
 mod names;
 mod order;
 mod place;
+mod refused;
 mod requests;
 mod restore;
 mod selection;

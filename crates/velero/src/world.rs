@@ -21,6 +21,7 @@ use crate::door::Door;
 use crate::downloads::Downloads;
 use crate::names;
 use crate::place::{self, Place};
+use crate::refused::Refused;
 use crate::restore::room::Room;
 
 /// How the executor is set up.
@@ -86,6 +87,7 @@ pub(crate) struct World {
     /// Stores that were opened, by what they were opened with.
     open: Mutex<HashMap<String, Arc<dyn Blobs>>>,
     pub(crate) running: Running,
+    pub(crate) refused: Refused,
     /// For what restores unpack.
     pub(crate) room: Room,
 }
@@ -113,6 +115,7 @@ impl World {
             questions: Store::within(&namespace).status_in_object().start(context),
             open: Mutex::default(),
             running: Running::default(),
+            refused: Refused::default(),
             room: Room::default(),
             context: context.clone(),
             settings,
@@ -322,6 +325,61 @@ pub(crate) mod tests {
             }
         });
         kube::Client::new(service, "default")
+    }
+
+    pub(crate) type Objects = Arc<Mutex<Vec<Value>>>;
+
+    /// A server that has these objects of one kind, and takes nothing that is written of `refused`.
+    pub(crate) fn refusing(
+        plural: &'static str,
+        refused: &'static str,
+        objects: &Objects,
+    ) -> kube::Client {
+        let objects = Arc::clone(objects);
+        let service = tower::service_fn(move |asked: http::Request<kube::client::Body>| {
+            let objects = Arc::clone(&objects);
+            async move {
+                let (head, body) = asked.into_parts();
+                let last = head.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
+                if head.uri.query().is_some_and(|it| it.contains("watch=true")) {
+                    std::future::pending::<()>().await;
+                }
+                let change = body.collect_bytes().await.unwrap();
+                let mut all = objects.lock().unwrap_or_else(PoisonError::into_inner);
+                let of_kind = head.uri.path().contains(&format!("/{plural}"));
+                let found = all.iter_mut().find(|it| of_kind && it["metadata"]["name"] == *last);
+                let (code, body) = match found {
+                    None if last == plural => {
+                        (200, json!({"metadata": {"resourceVersion": "1"}, "items": *all}))
+                    }
+                    None => (200, json!({"metadata": {"resourceVersion": "1"}, "items": []})),
+                    Some(it) if head.method == http::Method::GET => (200, it.clone()),
+                    Some(_) if last == refused => (
+                        422,
+                        json!({"kind": "Status", "status": "Failure", "code": 422,
+                            "message": "it is invalid"}),
+                    ),
+                    Some(it) => {
+                        let change: Value = serde_json::from_slice(&change).unwrap();
+                        for (key, value) in change["status"].as_object().into_iter().flatten() {
+                            it["status"][key] = value.clone();
+                        }
+                        (200, it.clone())
+                    }
+                };
+                let body = kube::client::Body::from(body.to_string().into_bytes());
+                let answer = http::Response::builder().status(code).body(body).unwrap();
+                Ok::<_, std::convert::Infallible>(answer)
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// The phases that the server has, by name.
+    pub(crate) fn phases(objects: &Objects) -> std::collections::BTreeMap<String, String> {
+        let all = objects.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+        all.iter().map(|it| (text(&it["metadata"]["name"]), text(&it["status"]["phase"]))).collect()
     }
 
     /// A world that this server is all of.

@@ -47,23 +47,44 @@ pub(crate) async fn run(world: Arc<World>) {
 }
 
 impl BackupQueue {
-    fn see(&self) -> Vec<Seen> {
-        let (running, all) = look(|| self.world.running.all(KIND), || self.world.backups.list());
-        all.iter().map(|it| seen(&self.world, it, &running)).collect()
+    /// All backups but those that are left out, and when these are looked at again.
+    fn see(&self) -> (Vec<Seen>, Next) {
+        let world = &self.world;
+        let (running, all) = look(|| world.running.all(KIND), || world.backups.list());
+        let mut next = Next::WAIT;
+        let mut kept = Vec::with_capacity(all.len());
+        for backup in all {
+            let it = seen(world, &backup, &running);
+            match world.refused.until(KIND, &backup.metadata).filter(|_| !it.is_running) {
+                Some(later) => next = next.or(later),
+                None => kept.push(it),
+            }
+        }
+        (kept, next)
     }
 
+    /// Whether it is there now. One that the API server does not take is left out of the next pass, which
+    /// then gives its place to others.
     async fn place(
         &self,
+        key: &Key,
         name: &str,
         phase: BackupPhase,
         position: Option<i64>,
-    ) -> Result<(), Failure> {
-        let Some(backup) = self.world.backups.get(&self.world.key(name)) else { return Ok(()) };
+    ) -> Result<bool, Failure> {
+        let Some(backup) = self.world.backups.get(&self.world.key(name)) else { return Ok(false) };
         let mut next = backup.as_ref().clone();
         let status = next.status.get_or_insert_default();
         status.phase = Some(phase);
         status.queue_position = position;
-        self.world.backups.update(&backup, &next).await.map(drop)
+        match self.world.backups.update(&backup, &next).await {
+            Ok(_) => Ok(true),
+            Err(failure) if self.world.refused.note(KIND, &backup.metadata, &failure) => {
+                self.again.add(key);
+                Ok(false)
+            }
+            Err(failure) => Err(failure),
+        }
     }
 
     fn start(&self, key: &Key, name: String) {
@@ -100,18 +121,19 @@ pub(crate) fn look<T>(
 
 impl Reconciler for BackupQueue {
     async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
-        let actions = decide(&self.see(), self.world.settings.concurrent_backups.max(1));
+        let (seen, mut next) = self.see();
+        let actions = decide(&seen, self.world.settings.concurrent_backups.max(1));
         let waiting = actions.iter().filter(|it| matches!(it, Action::Renumber { .. })).count();
         let mut renumbered = self.renumbered.lock().await;
         let pause = RENUMBER_EVERY * u32::try_from(waiting / 100 + 1).unwrap_or(u32::MAX);
         let wait = renumbered.map_or(Duration::ZERO, |it| pause.saturating_sub(it.elapsed()));
-        let mut next = Next::WAIT;
         // Work first: places can wait.
         for action in &actions {
             match action {
                 Action::Release { name } => {
-                    self.place(name, BackupPhase::ReadyToStart, None).await?;
-                    self.start(key, name.clone());
+                    if self.place(key, name, BackupPhase::ReadyToStart, None).await? {
+                        self.start(key, name.clone());
+                    }
                 }
                 Action::Start { name } => self.start(key, name.clone()),
                 Action::Abandoned { name } => self.abandon(key, name),
@@ -122,12 +144,12 @@ impl Reconciler for BackupQueue {
         for action in actions {
             match action {
                 Action::Queue { name, position } => {
-                    self.place(&name, BackupPhase::Queued, Some(position)).await?;
+                    self.place(key, &name, BackupPhase::Queued, Some(position)).await?;
                 }
                 Action::Renumber { name, position } if may_renumber => {
-                    self.place(&name, BackupPhase::Queued, Some(position)).await?;
+                    self.place(key, &name, BackupPhase::Queued, Some(position)).await?;
                 }
-                Action::Renumber { .. } => next = Next::after(wait),
+                Action::Renumber { .. } => next = next.or(Next::after(wait)),
                 Action::Release { .. } | Action::Start { .. } | Action::Abandoned { .. } => {}
             }
         }
@@ -164,7 +186,40 @@ fn seen(world: &World, backup: &Backup, running: &HashSet<String>) -> Seen {
 mod tests {
     use std::cell::Cell;
 
+    use serde_json::json;
+
     use super::*;
+    use crate::world::tests::{Objects, phases, refusing, world};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_backup_that_the_server_does_not_take_holds_up_no_other() {
+        let backup = |name: &str, phase: &str, second: u32| {
+            json!({"apiVersion": "velero.io/v1", "kind": "Backup", "metadata": {"name": name,
+                "namespace": "adm", "uid": name, "resourceVersion": "1",
+                "creationTimestamp": format!("2024-01-01T00:00:0{second}Z")},
+                "spec": {"includedNamespaces": ["a"]}, "status": {"phase": phase}})
+        };
+        for phase in ["New", "Queued", "ReadyToStart", "InProgress"] {
+            let all: Objects = Arc::new(std::sync::Mutex::new(vec![
+                backup("bad", phase, 1),
+                backup("good", "New", 2),
+            ]));
+            let tasks = tasks::Tasks::new();
+            let world = world(refusing("backups", "bad", &all), &tasks);
+            world.backups.ready().await;
+            let again = Arc::new(reconcile::Queue::new(reconcile::Backoff::DEFAULT));
+            let queue = BackupQueue { world, again, renumbered: Mutex::default() };
+            let key = queue.world.key("queue");
+            for _ in 0..20 {
+                drop(queue.reconcile(&key).await);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            let phases = phases(&all);
+            assert_eq!(phases["bad"], phase, "its writes are refused");
+            assert_ne!(phases["good"], "New", "it waits behind one that is {phase}");
+            assert_ne!(phases["good"], "Queued", "it waits behind one that is {phase}");
+        }
+    }
 
     #[test]
     fn one_that_ends_while_it_is_looked_at_is_not_one_that_nobody_works_on() {

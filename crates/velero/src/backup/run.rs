@@ -20,6 +20,7 @@ use super::collect::{Collector, ResourceList};
 use super::decide::{self, Defaults, Observed, ServerVersion};
 use super::machine::{Stage, stage};
 use super::pack::Packer;
+use super::queue::KIND;
 use crate::catalog::Catalog;
 use crate::door::words;
 use crate::home::Home;
@@ -201,6 +202,7 @@ async fn begin(world: &World, name: &str) -> Option<Arc<Backup>> {
     let begun = decide::begin(&seen, &defaults);
     match world.backups.update(&backup, &begun).await {
         Ok(written) => Some(written),
+        Err(failure) if world.refused.note(KIND, &backup.metadata, &failure) => None,
         Err(failure) => {
             tracing::warn!(backup.name = name, error = %telemetry::Chain(&failure), "the backup does not begin yet");
             tokio::time::sleep(RETRY_AFTER).await;
@@ -535,6 +537,7 @@ pub(crate) async fn abandoned(world: &World, backup: &Backup) {
     });
     match world.backups.update(backup, &done).await {
         Ok(_) => tracing::info!(backup.name = name, "a backup was found that nobody works on"),
+        Err(failure) if world.refused.note(KIND, &backup.metadata, &failure) => {}
         Err(failure) => {
             tracing::warn!(backup.name = name, error = %telemetry::Chain(&failure), "looking again");
             tokio::time::sleep(RETRY_AFTER).await;

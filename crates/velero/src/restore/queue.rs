@@ -103,15 +103,26 @@ pub(crate) async fn run_queue(world: Arc<World>) {
 impl Reconciler for Restores {
     async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
         let world = &self.world;
-        let mut seen = Vec::new();
+        let (mut seen, mut again) = (Vec::new(), Next::WAIT);
         let (running, all) = look(|| world.running.all(KIND), || world.restores.list());
         for restore in all {
             let name = restore.metadata.name.clone().unwrap_or_default();
             let is_running = running.contains(&name);
             let stage = stage(&restore);
+            if let Some(later) =
+                world.refused.until(KIND, &restore.metadata).filter(|_| !is_running)
+            {
+                again = again.or(later);
+                continue;
+            }
             if stage == Stage::Working && !is_running {
                 crate::volumes::abandon(world, &restore).await;
-                world.restores.update(&restore, &abandoned(&restore)).await?;
+                match world.restores.update(&restore, &abandoned(&restore)).await {
+                    Err(failure) if world.refused.note(KIND, &restore.metadata, &failure) => {
+                        self.again.add(key);
+                    }
+                    written => drop(written?),
+                }
             }
             let waits = stage == Stage::New && restore.metadata.deletion_timestamp.is_none();
             if is_running || waits {
@@ -121,14 +132,14 @@ impl Reconciler for Restores {
         }
         for name in next(&seen) {
             let Some(work) = world.running.begin(KIND, &name) else { continue };
-            let (world, again, key) = (Arc::clone(world), Arc::clone(&self.again), key.clone());
+            let (world, queue, key) = (Arc::clone(world), Arc::clone(&self.again), key.clone());
             self.world.context.tasks.spawn("restore", async move {
                 run::run(&world, &name).await;
                 drop(work);
-                again.add(&key);
+                queue.add(&key);
             });
         }
-        Ok(Next::WAIT)
+        Ok(again)
     }
 }
 
@@ -216,7 +227,39 @@ async fn remove_files(world: &World, restore: &Restore, name: &str) -> Result<()
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::world::tests::{Objects, phases, refusing};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_restore_that_the_server_does_not_take_holds_up_no_other() {
+        let restore = |name: &str, phase: &str, second: u32| {
+            json!({"apiVersion": "velero.io/v1", "kind": "Restore", "metadata": {"name": name,
+                "namespace": "adm", "uid": name, "resourceVersion": "1",
+                "creationTimestamp": format!("2024-01-01T00:00:0{second}Z")},
+                "spec": {"backupName": "none"}, "status": {"phase": phase}})
+        };
+        for phase in ["New", "InProgress"] {
+            let all: Objects = Arc::new(std::sync::Mutex::new(vec![
+                restore("bad", phase, 1),
+                restore("good", "New", 2),
+            ]));
+            let tasks = tasks::Tasks::new();
+            let world = crate::world::tests::world(refusing("restores", "bad", &all), &tasks);
+            world.restores.ready().await;
+            let again = Arc::new(reconcile::Queue::new(reconcile::Backoff::DEFAULT));
+            let queue = Restores { world, again };
+            let key = queue.world.key("queue");
+            for _ in 0..20 {
+                drop(queue.reconcile(&key).await);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            let phases = phases(&all);
+            assert_eq!(phases["bad"], phase, "its writes are refused");
+            assert_eq!(phases["good"], "FailedValidation", "it waits behind one that is {phase}");
+        }
+    }
 
     fn seen(name: &str, second: i64, tenant: Option<&str>, is_running: bool) -> Seen {
         Seen {

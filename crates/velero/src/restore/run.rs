@@ -18,7 +18,7 @@ use super::confine::{Confined, is_withheld};
 use super::decide::{self, Observed};
 use super::edit::{self, Rules};
 use super::item::{Existing, Fate, Maker, Outcome};
-use super::queue::{Stage, stage};
+use super::queue::{KIND, Stage, stage};
 use super::room::Whose;
 use super::spool::{Contents, Entry, Spool};
 use crate::catalog::{Catalog, Kind};
@@ -155,6 +155,7 @@ async fn written(world: &World, name: &str) -> Option<Arc<Restore>> {
     }
     match world.restores.update(&restore, &begun).await {
         Ok(written) => Some(written),
+        Err(failure) if world.refused.note(KIND, &restore.metadata, &failure) => None,
         Err(failure) => {
             tracing::warn!(restore.name = name, error = %telemetry::Chain(&failure), "the restore does not begin yet");
             tokio::time::sleep(RETRY_AFTER).await;
@@ -180,10 +181,7 @@ async fn report_progress(world: &World, begun: &Restore, count: watch::Receiver<
     let mut told = begun.clone();
     loop {
         tokio::time::sleep(PROGRESS_EVERY).await;
-        // Nobody wants it any more.
-        let key = world.key(begun.metadata.name.as_deref().unwrap_or_default());
-        if !world.restores.get(&key).is_some_and(|now| is_wanted(begun, &now)) {
-            tracing::info!(restore = %key, "the restore was deleted or ended by another while it ran");
+        if is_unwanted(world, begun).await {
             return;
         }
         let now = *count.borrow();
@@ -194,6 +192,27 @@ async fn report_progress(world: &World, begun: &Restore, count: watch::Receiver<
             told = next;
         }
     }
+}
+
+/// Whether nobody wants it any more. One that cannot be read is not absent, and a cache may be late: the
+/// API server has the word.
+async fn is_unwanted(world: &World, begun: &Restore) -> bool {
+    let name = begun.metadata.name.as_deref().unwrap_or_default();
+    let cached = world.restores.get(&world.key(name));
+    if cached.is_some_and(|now| is_wanted(begun, &now)) {
+        return false;
+    }
+    let is_gone = match world.fresh::<Restore>(name).await {
+        Ok(now) => !now.is_some_and(|now| is_wanted(begun, &now)),
+        Err(_) => false,
+    };
+    if is_gone {
+        tracing::info!(
+            restore.name = name,
+            "the restore was deleted or ended by another while it ran"
+        );
+    }
+    is_gone
 }
 
 async fn carry_out(
@@ -877,6 +896,34 @@ mod tests {
         assert!(!is_wanted(&begun, &restore("2", "InProgress", json!({}))));
         let passed_over = restore("1", "Failed", json!({}));
         assert!(!is_wanted(&begun, &passed_over), "another server has taken this one for gone");
+    }
+
+    #[tokio::test]
+    async fn a_restore_that_cannot_be_read_is_not_one_that_is_gone() {
+        use crate::world::tests::world;
+
+        let begun = restore("1", "InProgress", json!({}));
+        let there = serde_json::to_value(&begun).unwrap();
+        let undecodable = json!({"metadata": {"name": "r", "uid": "1"}, "spec": 7});
+        let down = json!({"kind": "Status", "status": "Failure", "code": 500});
+        let gone =
+            json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+        for (code, answer, is_gone) in [
+            (200, &there, false),
+            (200, &undecodable, false),
+            (500, &down, false),
+            (404, &gone, true),
+        ] {
+            let answer = answer.to_string();
+            let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+                let body = kube::client::Body::from(answer.clone().into_bytes());
+                let answer = http::Response::builder().status(code).body(body).unwrap();
+                std::future::ready(Ok::<_, std::convert::Infallible>(answer))
+            });
+            let tasks = tasks::Tasks::new();
+            let world = world(kube::Client::new(service, "default"), &tasks);
+            assert_eq!(is_unwanted(&world, &begun).await, is_gone, "{code}");
+        }
     }
 
     #[test]
