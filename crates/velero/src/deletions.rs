@@ -15,7 +15,7 @@ use crate::backup::queue::KIND as BACKUP;
 use crate::layout;
 use crate::names;
 use crate::volumes::{self, Owners};
-use crate::world::{STORE_WORKERS, World, in_time, turn};
+use crate::world::{Running, STORE_WORKERS, Work, World, in_time, tenant_of, turn, turn_of};
 
 /// A request that was carried out is kept this long.
 const KEPT: SignedDuration = SignedDuration::from_hours(24);
@@ -126,7 +126,7 @@ impl Reconciler for Deletions {
                 Ok(Next::WAIT)
             }
             Verdict::Delete { backup, location } => {
-                let _turn = match turn(&world.running, "deletion", location) {
+                let _turn = match its_turn(&world.running, backup, location) {
                     Ok(turn) => turn,
                     Err(later) => return Ok(later),
                 };
@@ -280,6 +280,21 @@ impl Deletions {
     }
 }
 
+/// A tenant's backups are deleted one after the other, wherever they lie: its restores and volumes are
+/// waited for, and it may have any number of them.
+fn its_turn(
+    running: &Running,
+    backup: &Backup,
+    location: &BackupStorageLocation,
+) -> Result<Option<Work>, Next> {
+    let notes = backup.metadata.annotations.as_ref();
+    let owner = notes.and_then(|it| it.get(names::TENANT_BACKUP_NAMESPACE));
+    match (tenant_of(location), owner) {
+        (None, Some(owner)) => turn_of(running, "deletion", owner).map(Some),
+        _ => turn(running, "deletion", location),
+    }
+}
+
 /// What went wrong, if something did.
 async fn bounded(
     location: &BackupStorageLocation,
@@ -339,6 +354,29 @@ mod tests {
         };
         let ours = location(json!({}), "Available");
         assert_eq!(bounded(&ours, slow).await, None, "ours may be slow");
+    }
+
+    #[test]
+    fn deletions_of_one_tenant_keep_nobody_else_waiting() {
+        let of = |tenant: &str| {
+            let mut backup = backup("Completed");
+            let note = (names::TENANT_BACKUP_NAMESPACE.to_owned(), tenant.to_owned());
+            backup.metadata.annotations = Some([note].into());
+            backup
+        };
+        let ours = location(json!({}), "Available");
+        let mut theirs = ours.clone();
+        theirs.metadata.annotations =
+            Some([(names::TENANT_LOCATION_NAMESPACE.to_owned(), "a".to_owned())].into());
+        let running = Running::default();
+        let first = its_turn(&running, &of("a"), &ours);
+        assert!(matches!(first, Ok(Some(_))));
+        assert!(its_turn(&running, &of("a"), &ours).is_err(), "its next one waits");
+        assert!(its_turn(&running, &of("a"), &theirs).is_err(), "in its own store as well");
+        assert!(matches!(its_turn(&running, &of("b"), &ours), Ok(Some(_))));
+        assert!(matches!(its_turn(&running, &backup("Completed"), &ours), Ok(None)), "no tenant's");
+        drop(first);
+        assert!(its_turn(&running, &of("a"), &ours).is_ok());
     }
 
     #[test]

@@ -235,12 +235,12 @@ pub(crate) fn turn(
     kind: &'static str,
     location: &BackupStorageLocation,
 ) -> Result<Option<Work>, Next> {
-    match tenant_of(location) {
-        None => Ok(None),
-        Some(tenant) => {
-            running.begin(kind, tenant).map(Some).ok_or_else(|| Next::after(TURN_AGAIN))
-        }
-    }
+    tenant_of(location).map(|tenant| turn_of(running, kind, tenant)).transpose()
+}
+
+/// As [`turn`], for what a tenant asks of whatever store.
+pub(crate) fn turn_of(running: &Running, kind: &'static str, tenant: &str) -> Result<Work, Next> {
+    running.begin(kind, tenant).ok_or_else(|| Next::after(TURN_AGAIN))
 }
 
 /// A store of a tenant's own gets this long, and then others their turn.
