@@ -34,7 +34,7 @@ enum Command {
         #[command(flatten)]
         args: Box<node::Args>,
     },
-    /// Install the CustomResourceDefinitions into a cluster.
+    /// Install the definitions of all resources (CRDs) into a cluster.
     InstallCrds(install::Args),
     /// Create a kubeconfig for a user, with a role in one namespace.
     Kubeconfig(kubeconfig::Args),
