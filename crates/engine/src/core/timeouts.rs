@@ -46,7 +46,9 @@ impl Core {
             }
         }
         if guilty & self.members.rw() != 0 {
-            self.abandon(out, is_overtaken);
+            // Others wait for one of those: behind it at the same place, or for a record to be kept.
+            let waits = |op: &Op| op.awaiting == 0 && now.saturating_sub(op.asked) >= limit;
+            self.abandon(out, |op| is_overtaken(op) || waits(op));
         }
     }
 

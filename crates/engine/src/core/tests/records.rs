@@ -67,6 +67,33 @@ fn one_that_cannot_keep_a_record_is_out_were_it_the_last() {
 }
 
 #[test]
+fn who_waits_for_a_record_that_the_last_never_keeps_is_told() {
+    let mut rig = recording(&[OURS]);
+    let record = rig.submit(Command::Record);
+    let write = rig.write(0, &[1; 4096]);
+    let never = rig.sent.pop_front().unwrap();
+    assert!(matches!(never.1, Request::Record { .. }));
+    // It does all else that it is asked for.
+    for _ in 0..8 {
+        rig.assert_open(record);
+        rig.read(8192, 5);
+        rig.settle();
+        rig.tick(4);
+    }
+    for token in [record, write] {
+        assert_eq!(rig.result(token), Some(&Err(Fault::Io("r/w timeout".to_owned()))));
+    }
+    assert_eq!(rig.modes(), [Mode::Rw]);
+    // Late, and nobody is told a second time.
+    rig.answer_to(never.0, &never.1, Outcome::Count(0));
+    rig.settle();
+    assert_eq!(rig.core.in_flight(), 0);
+    let after = rig.write(0, &[2; 4096]);
+    rig.settle();
+    rig.assert_count(after, 4096);
+}
+
+#[test]
 fn an_engine_that_was_cut_off_fails_everything_for_good() {
     let mut rig = recording(&[OURS; 2]);
     let token = rig.write(0, &[1; 4096]);
