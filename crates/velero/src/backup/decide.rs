@@ -23,7 +23,7 @@ pub(crate) struct Defaults {
 }
 
 const CSI_TIMEOUT: Duration = Duration::from_mins(10);
-const OPERATION_TIMEOUT: Duration = Duration::from_hours(4);
+pub(crate) const OPERATION_TIMEOUT: Duration = Duration::from_hours(4);
 const GROUP_LABEL: &str = "velero.io/volume-group";
 /// Kinds that never belong into a backup.
 const SNAPSHOTS: [&str; 2] =
@@ -36,6 +36,8 @@ pub(crate) struct Observed<'o> {
     pub(crate) locations: &'o [std::sync::Arc<BackupStorageLocation>],
     /// Those that ask to be left out.
     pub(crate) excluded_namespaces: &'o [String],
+    /// Those of its locations for snapshots that are not there.
+    pub(crate) no_snapshot_locations: &'o [String],
     /// Why the namespace of the tenant that asked is not the one of that name any more.
     pub(crate) lost: Option<&'o str>,
     pub(crate) versions: &'o ServerVersion,
@@ -54,6 +56,13 @@ pub(crate) fn begin(seen: &Observed<'_>, defaults: &Defaults) -> Backup {
     let mut backup = seen.backup.clone();
     let chosen = complete(&mut backup, seen, defaults);
     let mut problems = validate(&backup, seen.locations, chosen);
+    problems.extend(seen.no_snapshot_locations.iter().map(|name| {
+        format!(
+            "a VolumeSnapshotLocation CRD for the location {name} with the name specified in the \
+             backup spec needs to be created before this snapshot can be executed. Error: \
+             volumesnapshotlocations.velero.io \"{name}\" not found"
+        )
+    }));
     problems.extend(seen.lost.map(str::to_owned));
     let ttl = backup.spec.ttl.as_ref().map(GoDuration::get);
     let ttl = match ttl {
@@ -94,12 +103,14 @@ enum Chosen {
     ByServer,
 }
 
+/// Nothing, or a zero: both ask for what the server has.
+pub(crate) fn unset(duration: &Option<GoDuration>) -> bool {
+    duration.as_ref().is_none_or(|it| it.get().is_ok_and(|it| it.is_zero()))
+}
+
 fn complete(backup: &mut Backup, seen: &Observed<'_>, defaults: &Defaults) -> Chosen {
     let is_old = uses_old_filters(&backup.spec) || !uses_new_filters(&backup.spec);
     let spec = &mut backup.spec;
-    let unset = |duration: &Option<GoDuration>| {
-        duration.as_ref().is_none_or(|it| it.get().is_ok_and(|it| it.is_zero()))
-    };
     if unset(&spec.ttl) {
         spec.ttl = Some(defaults.ttl.into());
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use api::scalar::Time;
 use api::velero::{
-    Backup, BackupPhase, BackupProgress, BackupSpec, BackupStatus, BackupStorageLocation, HookCount,
+    Backup, BackupPhase, BackupProgress, BackupSpec, BackupStatus, BackupStorageLocation,
+    HookCount, VolumeSnapshotLocation,
 };
 use blobs::{Key, Parts};
 use bytes::Bytes;
@@ -176,8 +177,11 @@ async fn begin(world: &World, name: &str) -> Option<Arc<Backup>> {
         return None;
     }
     let versions = versions(world).await;
-    let known = async { Ok((excluded_namespaces(world).await?, lost(world, &backup).await?)) };
-    let (excluded, lost) = match known.await {
+    let known = async {
+        let excluded = excluded_namespaces(world).await?;
+        Ok((excluded, absent(world, &backup.spec).await?, lost(world, &backup).await?))
+    };
+    let (excluded, absent, lost) = match known.await {
         Ok(known) => known,
         Err(error) => {
             let error: kube::Error = error;
@@ -191,6 +195,7 @@ async fn begin(world: &World, name: &str) -> Option<Arc<Backup>> {
         backup: &backup,
         locations: &locations,
         excluded_namespaces: &excluded,
+        no_snapshot_locations: &absent,
         lost: lost.as_deref(),
         versions: &versions,
         now: Timestamp::now(),
@@ -238,6 +243,23 @@ async fn excluded_namespaces(world: &World) -> Result<Vec<String>, kube::Error> 
     let params = kube::api::ListParams::default().labels(&labelled);
     let list = api.list_metadata(&params).await?;
     Ok(list.items.into_iter().filter_map(|it| it.metadata.name).collect())
+}
+
+/// The locations for snapshots that a backup names, and that are not there.
+async fn absent(world: &World, spec: &BackupSpec) -> Result<Vec<String>, kube::Error> {
+    let api: kube::Api<VolumeSnapshotLocation> =
+        kube::Api::namespaced(world.context.client.clone(), &world.settings.namespace);
+    let mut absent = Vec::new();
+    for name in spec.volume_snapshot_locations.iter().flatten() {
+        // What is no name is not asked for: it would be another question, or none.
+        let is_name = !name.is_empty()
+            && name.bytes().all(|it| it.is_ascii_alphanumeric() || b"-.".contains(&it))
+            && !name.starts_with('.');
+        if !is_name || api.get_metadata_opt(name).await?.is_none() {
+            absent.push(name.clone());
+        }
+    }
+    Ok(absent)
 }
 
 /// How a backup ends that could not be carried to its end, and whether its data of volumes stays: as
@@ -699,6 +721,28 @@ mod tests {
         let mut begun = backup("1", json!({"phase": "InProgress"}));
         begun.spec.storage_location = Some("gone".to_owned());
         assert!(matches!(recover(&world, &begun).await, Remains::Unknown(_)));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_name_is_absent_and_not_asked_for() {
+        let service = tower::service_fn(|asked: http::Request<kube::client::Body>| {
+            let path = asked.uri().path().to_owned();
+            let is_there = path.ends_with("/volumesnapshotlocations/there");
+            let (code, body) = if is_there {
+                (200, json!({"metadata": {"name": "there"}}))
+            } else {
+                (404, json!({"kind": "Status", "reason": "NotFound", "code": 404}))
+            };
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            let answer = http::Response::builder().status(code).body(body).unwrap();
+            std::future::ready(Ok::<_, Infallible>(answer))
+        });
+        let tasks = tasks::Tasks::new();
+        let world = crate::world::tests::world(kube::Client::new(service, "default"), &tasks);
+        let spec = json!({"volumeSnapshotLocations": ["there", "gone", "", "../there", "a/there"]});
+        let spec: BackupSpec = serde_json::from_value(spec).unwrap();
+        let absent = absent(&world, &spec).await.unwrap();
+        assert_eq!(absent, ["gone", "", "../there", "a/there"]);
     }
 
     #[tokio::test]

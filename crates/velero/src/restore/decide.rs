@@ -8,7 +8,7 @@ use api::velero::{
 };
 use jiff::Timestamp;
 
-use crate::backup::decide::is_available;
+use crate::backup::decide::{OPERATION_TIMEOUT, is_available, unset};
 use crate::lists::Lists;
 use crate::names;
 use crate::selection::NON_RESTORABLE;
@@ -29,6 +29,9 @@ pub(crate) fn begin(seen: &Observed<'_>) -> Restore {
     let mut restore = seen.restore.clone();
     let mut problems = Vec::new();
     exclude(&mut restore, &mut problems);
+    if unset(&restore.spec.item_operation_timeout) {
+        restore.spec.item_operation_timeout = Some(OPERATION_TIMEOUT.into());
+    }
     choose_backup(&mut restore, seen, &mut problems);
     validate(&restore, &mut problems);
     problems.extend(seen.lost.map(str::to_owned));
@@ -245,6 +248,10 @@ mod tests {
         let restore = begun(json!({"spec": {"backupName": "b"}}), &[backup("b", json!({}))], true);
         assert_eq!(restore.status.unwrap().phase, Some(RestorePhase::InProgress));
         assert_eq!(restore.spec.excluded_resources.unwrap()[0], "nodes");
+        assert_eq!(restore.spec.item_operation_timeout, Some(OPERATION_TIMEOUT.into()));
+        let asked = json!({"spec": {"backupName": "b", "itemOperationTimeout": "1h0m0s"}});
+        let asked = begun(asked, &[backup("b", json!({}))], true).spec.item_operation_timeout;
+        assert_eq!(asked, Some(std::time::Duration::from_hours(1).into()));
     }
 
     #[test]

@@ -19,11 +19,14 @@ fn begun(spec: Value, locations: &[Arc<BackupStorageLocation>]) -> Backup {
     let backup: Backup =
         serde_json::from_value(json!({"metadata": {"name": "b"}, "spec": spec})).unwrap();
     let versions = ServerVersion { git: "v1.33.0".to_owned(), ..ServerVersion::default() };
+    let absent = backup.spec.volume_snapshot_locations.clone().unwrap_or_default();
+    let absent: Vec<String> = absent.into_iter().filter(|it| it != "there").collect();
     let seen = Observed {
         backup: &backup,
         locations,
         lost: None,
         excluded_namespaces: &["hidden".to_owned()],
+        no_snapshot_locations: &absent,
         versions: &versions,
         now: "2024-01-01T00:00:00Z".parse().unwrap(),
     };
@@ -33,6 +36,13 @@ fn begun(spec: Value, locations: &[Arc<BackupStorageLocation>]) -> Backup {
 fn errors(spec: Value) -> Vec<String> {
     let backup = begun(spec, &[location("main", json!({"default": true}))]);
     backup.status.unwrap().validation_errors.unwrap_or_default()
+}
+
+#[test]
+fn a_location_for_snapshots_that_is_not_there_is_told() {
+    let told = errors(json!({"volumeSnapshotLocations": ["there", "gone"]}));
+    let [told] = told.as_slice() else { panic!("{told:?}") };
+    assert!(told.starts_with("a VolumeSnapshotLocation CRD for the location gone"), "{told}");
 }
 
 #[test]
