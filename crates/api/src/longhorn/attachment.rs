@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::V1BETA2;
 use super::condition::Condition;
 use crate::resource::{AGE, resource};
+use crate::schema::settled;
 use crate::words::words;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -44,8 +45,8 @@ words! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttachmentSpec {
-    /// Name of the volume.
-    #[schemars(required)]
+    /// Name of the volume. Cannot be changed.
+    #[schemars(required, transform = settled)]
     pub volume: Option<String>,
     /// Wishes by their id.
     pub attachment_tickets: Option<BTreeMap<String, AttachmentTicket>>,

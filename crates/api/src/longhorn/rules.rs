@@ -59,6 +59,23 @@ pub(super) const NEVER_SHRINKS: (&str, &str) = (
     "shrinking a volume is not supported",
 );
 
+/// What follows backups is written to by nobody else. One that was stored before that was refused is served
+/// without a frontend, and can still be changed.
+pub(super) const NO_FRONTEND: (&str, &str) = (
+    "!has(self.spec.Standby) || !self.spec.Standby || !has(self.spec.frontend) || \
+     self.spec.frontend == '' || has(self.status)",
+    "a standby volume has no frontend (frontend: \"\") until it is activated",
+);
+
+/// Nothing is restored over data.
+pub(super) const STAYS_ACTIVE: (&str, &str) = (
+    "!has(self.spec.Standby) || !self.spec.Standby || \
+     (has(oldSelf.spec.Standby) && oldSelf.spec.Standby) || \
+     !has(oldSelf.status) || !has(oldSelf.status.state) || oldSelf.status.state in ['', 'creating'] || \
+     (has(oldSelf.status.isStandby) && oldSelf.status.isStandby)",
+    "a volume that is active cannot follow backups: make a new standby volume from the backup",
+);
+
 /// Names become values of labels, and no engine serves a volume whose name has one letter. What was
 /// stored before that was refused can still be changed, and removed.
 pub(super) const NAME: (&str, &str) = (

@@ -32,7 +32,7 @@ resource! {
             wide("Switchover", ".status.switchoverState"),
             AGE,
         ],
-        rules: [rules::NEVER_SHRINKS, rules::NAME],
+        rules: [rules::NEVER_SHRINKS, rules::NAME, rules::NO_FRONTEND, rules::STAYS_ACTIVE],
     }
 }
 

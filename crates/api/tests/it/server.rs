@@ -111,6 +111,39 @@ fn a_volume_keeps_what_it_was_made_with() {
     assert_eq!(refused.len(), 2, "{refused:?}");
 }
 
+#[test]
+fn a_volume_attachment_stays_its_volumes() {
+    let of = |volume: &str| longhorn("VolumeAttachment", &json!({ "volume": volume }), &json!({}));
+    assert_eq!(rejections(&of("v"), Some(&of("v"))), Vec::<String>::new());
+    let refused = rejections(&of("w"), Some(&of("v")));
+    assert!(refused.iter().any(|it| it.contains("immutable")), "{refused:?}");
+}
+
+#[test]
+fn a_standby_volume_is_one_from_the_beginning_and_has_no_frontend() {
+    let volume = |standby: bool, frontend: &str, status: &Value| {
+        let url = "vfs:///d?backup=b&volume=v";
+        let spec = json!({ "fromBackup": url, "Standby": standby, "frontend": frontend });
+        let mut made = longhorn("Volume", &spec, status);
+        made["metadata"]["name"] = json!("vol");
+        made.as_object_mut().unwrap().retain(|_, it| !it.is_null());
+        made
+    };
+    let new = |standby, frontend| rejections(&volume(standby, frontend, &Value::Null), None);
+    assert!(new(true, "blockdev")[0].contains("has no frontend"), "{:?}", new(true, "blockdev"));
+    assert_eq!((new(true, ""), new(false, "blockdev")), (Vec::new(), Vec::new()));
+    let change = |from: bool, to: bool, status: &Value| {
+        rejections(&volume(to, "blockdev", status), Some(&volume(from, "", status)))
+    };
+    let follows = json!({ "state": "attached", "isStandby": true });
+    let active = json!({ "state": "detached", "isStandby": false });
+    assert_eq!(change(true, false, &follows), Vec::<String>::new());
+    assert_eq!(change(false, true, &follows), Vec::<String>::new(), "not activated yet");
+    assert!(change(false, true, &active)[0].contains("cannot follow backups"));
+    assert_eq!(change(false, false, &active), Vec::<String>::new());
+    assert_eq!(change(true, true, &active), Vec::<String>::new(), "stored before");
+}
+
 fn longhorn(kind: &str, spec: &Value, status: &Value) -> Value {
     json!({
         "apiVersion": "longhorn.io/v1beta2",
