@@ -54,6 +54,8 @@ pub mod label {
     /// The volume a backup was made of; on a volume, the one it is restored from.
     pub const BACKUP_VOLUME: &str = "backup-volume";
     pub const BACKUP_TARGET: &str = "backup-target";
+    /// In the store: who might use the volume at one time.
+    pub const ACCESS_MODE: &str = "longhorn.io/volume-access-mode";
     /// Deletes the object and leaves the data in the store.
     pub const OBJECT_ONLY: &str = "longhorn.io/delete-custom-resource-only";
 }

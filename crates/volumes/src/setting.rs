@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::condition::{self, Verdict};
-use api::longhorn::{CHOICES, DataLocality, RANGES, SWITCHES, Setting, allowed};
+use api::longhorn::{CHOICES, Compression, DataLocality, RANGES, SWITCHES, Setting, allowed};
 use api::scalar::Time;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -228,6 +228,8 @@ pub struct Settings {
     pub rebuild_sync_limit: Option<i32>,
     /// New volumes are backed up in blocks of 16 MiB.
     pub large_blocks: bool,
+    /// How backups of new volumes are compressed.
+    pub compression: Compression,
     pub restore_concurrency: i64,
     pub data_locality: DataLocality,
 }
@@ -284,6 +286,10 @@ impl Settings {
             snapshot_max_count: unusual("snapshot-max-count"),
             rebuild_sync_limit: unusual("replica-rebuild-concurrent-sync-limit"),
             large_blocks: number("default-backup-block-size") == 16,
+            compression: match Compression::from(value("backup-compression-method").trim()) {
+                Compression::Other(_) => Compression::Lz4,
+                known => known,
+            },
             restore_concurrency: number("restore-concurrent-limit"),
             data_locality: match DataLocality::from(value("default-data-locality").trim()) {
                 DataLocality::Other(_) => DataLocality::Disabled,

@@ -84,7 +84,11 @@ pub(crate) const CONTROLLERS: &[Controller] = &[Controller {
             verbs: &["get", "list", "watch"],
         },
         // The store is read anew before a volume that follows it is activated.
-        Grant { groups: LONGHORN, resources: &["backupvolumes"], verbs: &["patch"] },
+        Grant {
+            groups: LONGHORN,
+            resources: &["backupvolumes", "backuptargets"],
+            verbs: &["patch"],
+        },
         // What to restore from may need a key.
         Grant { groups: &[""], resources: &["secrets"], verbs: &["get"] },
         Grant { groups: &[""], resources: &["namespaces"], verbs: &["create"] },

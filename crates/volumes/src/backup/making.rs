@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use api::longhorn::{
-    AttacherType, AttachmentTicket, Backup, BackupMode, BackupState, BackupUpload, BackupVolume,
-    BlockSize, InstanceState, VolumeState,
+    AccessMode, AttacherType, AttachmentTicket, Backup, BackupMode, BackupState, BackupUpload,
+    BackupVolume, BlockSize, InstanceState, VolumeSpec, VolumeState,
 };
 use api::scalar::Time;
 use backupstore::BackupInfo;
@@ -24,7 +24,7 @@ use crate::attachment::without;
 use crate::setting::BACKUP_RATE;
 use crate::volume::starting::why_not_attached;
 use crate::work::Stand;
-use crate::{FINALIZER, NAMESPACE, target};
+use crate::{FINALIZER, NAMESPACE, label, target};
 
 pub(super) async fn pass(world: &Arc<World>, backup: &Arc<Backup>) -> Result<Next, Failure> {
     let names = world.names(backup);
@@ -358,7 +358,7 @@ fn request(
 ) -> BackupCreateRequest {
     let volume = world.volumes.get(&Key::new(NAMESPACE, &names.volume));
     let spec = volume.map(|it| it.spec.clone()).unwrap_or_default();
-    let labels = backup.spec.labels.clone().unwrap_or_default();
+    let labels = stored_labels(backup, &spec);
     let method = spec.backup_compression_method.map(|it| it.as_str().to_owned());
     let method = method.unwrap_or_else(|| world.word("backup-compression-method", "lz4"));
     let block_size = backup.spec.backup_block_size.clone().or(spec.backup_block_size);
@@ -389,6 +389,15 @@ fn request(
         ]),
         holdfast_bytes_per_second: rate.into_iter().filter(|it| *it > 0).min().unwrap_or(0),
     }
+}
+
+/// What is stored with a backup: what was asked for, and what a volume that is made of it needs to know.
+fn stored_labels(backup: &Backup, of: &VolumeSpec) -> BTreeMap<String, String> {
+    let mut labels = backup.spec.labels.clone().unwrap_or_default();
+    if let Some(mode) = of.access_mode.as_ref().filter(|it| **it != AccessMode::Unset) {
+        labels.entry(label::ACCESS_MODE.to_owned()).or_insert_with(|| mode.as_str().to_owned());
+    }
+    labels
 }
 
 fn ticket_id(backup: &str) -> String {
@@ -485,6 +494,21 @@ mod tests {
         };
         assert!(is_of_another(&backup, &info("s1")));
         assert!(!is_of_another(&backup, &info("s2")));
+    }
+
+    #[test]
+    fn a_backup_says_who_might_use_its_volume_unless_somebody_said_otherwise() {
+        let stored = |said: Option<&str>, mode: Option<AccessMode>| {
+            let mut backup = Backup::default();
+            let labels = said.map(|it| (label::ACCESS_MODE.to_owned(), it.to_owned()));
+            backup.spec.labels = Some(labels.into_iter().collect());
+            let of = VolumeSpec { access_mode: mode, ..VolumeSpec::default() };
+            stored_labels(&backup, &of).remove(label::ACCESS_MODE)
+        };
+        assert_eq!(stored(None, Some(AccessMode::ReadWriteMany)).as_deref(), Some("rwx"));
+        assert_eq!(stored(Some("rwo"), Some(AccessMode::ReadWriteMany)).as_deref(), Some("rwo"));
+        assert_eq!(stored(None, Some(AccessMode::Unset)), None);
+        assert_eq!(stored(None, None), None);
     }
 
     #[test]

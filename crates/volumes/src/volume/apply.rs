@@ -200,6 +200,11 @@ async fn apply(world: &World, volume: &Volume, seen: &Seen, plan: &Plan) -> Resu
                 asked.spec.sync_requested_at = Some(at);
                 world.backup_volumes.merge(store, &asked).await?;
             }
+            Step::SyncTarget(target, at) => {
+                let mut asked = target.clone();
+                asked.spec.sync_requested_at = Some(at);
+                world.targets.merge(target, &asked).await?;
+            }
             Step::LetGo(replica) => {
                 let decided = as_decided(replica, &copies);
                 world.replicas.remove_finalizer(decided, DATA).await?;

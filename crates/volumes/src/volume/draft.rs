@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use api::condition::{self, Verdict};
 use api::longhorn::{
-    AttachmentTicket, BackupVolume, Condition, Engine, EngineStatus, InstanceState, Replica,
-    ReplicaMode, Robustness, Volume, VolumeAttachment, VolumeState, VolumeStatus,
+    AccessMode, AttachmentTicket, BackupTarget, BackupVolume, Condition, Engine, EngineStatus,
+    InstanceState, Replica, ReplicaMode, Robustness, Volume, VolumeAttachment, VolumeState,
+    VolumeStatus,
 };
 use api::scalar::{Stamp, Time};
 use jiff::Timestamp;
@@ -36,6 +37,8 @@ pub(crate) enum Source {
         backup: String,
         /// Size of the source when that backup was made.
         backup_volume_size: Option<i64>,
+        /// Who might use the source at one time.
+        access_mode: Option<AccessMode>,
     },
 }
 
@@ -83,6 +86,8 @@ pub(crate) struct Seen {
     pub(crate) original: Original,
     /// What the store has of the volume it is made from, or of itself.
     pub(crate) backup_volume: Option<BackupVolume>,
+    /// The target that the store of its source belongs to, while that leads there.
+    pub(crate) target: Option<BackupTarget>,
     /// Whether the newest backup in there has an object.
     pub(crate) newest_is_known: bool,
     /// Copies that are being filled on each node, of all volumes.

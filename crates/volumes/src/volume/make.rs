@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::longhorn::{
-    BlockSize, CloneState, DataEngine, DataLocality, Engine, EngineSpec, InstanceSpec,
+    AccessMode, BlockSize, CloneState, DataEngine, DataLocality, Engine, EngineSpec, InstanceSpec,
     InstanceState, Override, Replica, ReplicaSpec, VolumeState,
 };
 use api::scalar::TextInt;
@@ -57,8 +57,14 @@ impl Draft<'_> {
         spec.data_engine.get_or_insert(DataEngine::V1);
         // What it has from the beginning stays: backups of other blocks share nothing.
         let is_plain = spec.from_backup.as_deref().is_none_or(str::is_empty);
-        if is_new && is_plain && settings.large_blocks && whole % LARGE_BLOCK == 0 {
-            spec.backup_block_size.get_or_insert(BlockSize::SixteenMib);
+        if is_new {
+            let large = is_plain && settings.large_blocks && whole % LARGE_BLOCK == 0;
+            let usual = if large { BlockSize::SixteenMib } else { BlockSize::TwoMib };
+            spec.backup_block_size.get_or_insert(usual);
+            spec.backup_compression_method.get_or_insert(settings.compression.clone());
+        }
+        if is_new && is_plain {
+            spec.access_mode.get_or_insert(AccessMode::ReadWriteOnce);
         }
         if spec.backup_target_name.as_deref().is_none_or(str::is_empty) {
             spec.backup_target_name = Some("default".to_owned());

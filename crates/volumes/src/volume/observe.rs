@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use api::condition;
 use api::longhorn::{
-    Backup, BackupDeletion, BackupState, BackupTarget, BackupVolume, Engine, EngineImage,
-    EngineImageState, InstanceState, Node, Replica, Volume, VolumeState,
+    AccessMode, Backup, BackupDeletion, BackupState, BackupStatus, BackupTarget, BackupVolume,
+    Engine, EngineImage, EngineImageState, InstanceState, Node, Replica, Volume, VolumeState,
 };
 use backupstore::{BackupUrl, TargetUrl};
 use jiff::Timestamp;
@@ -19,7 +19,7 @@ use super::original::original;
 use super::{World, is_new};
 use crate::node::{has_disk, has_lost_data};
 use crate::target::{self, DEFAULT, place};
-use crate::{NAMESPACE, backup, engine, schedule};
+use crate::{NAMESPACE, backup, engine, label, schedule};
 
 /// What of a node matters to volumes.
 pub(super) fn standing(node: &Node) -> (bool, bool, [Vec<String>; 3]) {
@@ -75,6 +75,7 @@ pub(super) async fn observe(world: &World, volume: &Volume) -> Result<Seen, Fail
     let engine = own.iter().find(|it| it.spec.active == Some(true)).or_else(|| own.first());
     let (source, backup_volume) = source(world, volume).await?;
     let newest_is_known = newest_is_known(world, volume, backup_volume.as_ref()).await?;
+    let target = target_of_source(world, volume);
     Ok(Seen {
         now: Timestamp::now(),
         volume: volume.clone(),
@@ -95,6 +96,7 @@ pub(super) async fn observe(world: &World, volume: &Volume) -> Result<Seen, Fail
         source,
         original: original(world, volume),
         backup_volume,
+        target,
         newest_is_known,
     })
 }
@@ -245,7 +247,9 @@ async fn source(world: &World, volume: &Volume) -> Result<(Source, Option<Backup
     if initiated {
         let target = volume.spec.backup_target_name.as_deref().unwrap_or(DEFAULT);
         let stored = stored(world, &from, &[target]);
-        return Ok((Source::Found { volume: from, backup, backup_volume_size: None }, stored));
+        let known =
+            Source::Found { volume: from, backup, backup_volume_size: None, access_mode: None };
+        return Ok((known, stored));
     }
     let targets = targets_at(&world.targets.list(), &at);
     let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
@@ -289,7 +293,23 @@ fn found_backup(
     }
     match status.volume_size.as_ref().and_then(|it| it.parse().ok()) {
         None => missing("it is not read from the store yet"),
-        size => Source::Found { volume, backup: name, backup_volume_size: size },
+        size => Source::Found {
+            access_mode: access_mode(&status),
+            volume,
+            backup: name,
+            backup_volume_size: size,
+        },
+    }
+}
+
+/// As the volume had it that was backed up. What is stored may say anything.
+fn access_mode(status: &BackupStatus) -> Option<AccessMode> {
+    let said = AccessMode::from(status.labels.as_ref()?.get(label::ACCESS_MODE)?.as_str());
+    match said {
+        AccessMode::ReadWriteOnce | AccessMode::ReadWriteOncePod | AccessMode::ReadWriteMany => {
+            Some(said)
+        }
+        AccessMode::Unset | AccessMode::Other(_) => None,
     }
 }
 
@@ -305,10 +325,20 @@ fn other_volume(backup: &Backup, volume: &str) -> Option<String> {
 /// The targets whose own URL leads to the same place. Nothing else is ever gone to: who may make a
 /// volume may not choose where nodes connect to, and with whose keys.
 fn targets_at(all: &[Arc<BackupTarget>], wanted: &TargetUrl) -> Vec<String> {
-    let is_there = |it: &&Arc<BackupTarget>| {
-        target::url(it.as_ref()).is_ok_and(|url| place(&url) == place(wanted))
-    };
-    all.iter().filter(is_there).map(|it| it.name_any()).collect()
+    all.iter().filter(|it| leads_to(it, wanted)).map(|it| it.name_any()).collect()
+}
+
+/// The target of a volume that follows another, if what it follows lies there: one that leads elsewhere by now
+/// knows nothing of it.
+fn target_of_source(world: &World, volume: &Volume) -> Option<BackupTarget> {
+    let (at, _, _) = read_url(volume.spec.from_backup.as_deref()?)?;
+    let name = volume.spec.backup_target_name.as_deref().unwrap_or(DEFAULT);
+    let target = world.targets.get(&Key::new(NAMESPACE, name))?;
+    leads_to(&target, &at).then(|| target.as_ref().clone())
+}
+
+fn leads_to(target: &BackupTarget, wanted: &TargetUrl) -> bool {
+    target::url(target).is_ok_and(|url| place(&url) == place(wanted))
 }
 
 /// What the stores of these targets have of a volume.
@@ -492,6 +522,24 @@ mod tests {
         other.status.get_or_insert_default().url =
             Some("vfs:///d?backup=b-1&volume=w-1".to_owned());
         assert!(is_refused(&other));
+    }
+
+    #[test]
+    fn a_backup_knows_who_might_use_its_volume() {
+        let said = |word: &str| {
+            let mut backup = Backup::default();
+            let status = backup.status.get_or_insert_default();
+            status.volume_size = Some("4096".to_owned());
+            status.labels = Some([(label::ACCESS_MODE.to_owned(), word.to_owned())].into());
+            let stored = BackupVolume::default();
+            match found_backup(Some(&backup), &stored, "v".into(), "b".into()) {
+                Source::Found { access_mode, .. } => access_mode,
+                Source::None | Source::Missing(_) => panic!("not found"),
+            }
+        };
+        assert_eq!(said("rwx"), Some(AccessMode::ReadWriteMany));
+        assert_eq!(said("rwop"), Some(AccessMode::ReadWriteOncePod));
+        assert_eq!((said("all"), said("")), (None, None));
     }
 
     #[test]

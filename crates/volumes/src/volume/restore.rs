@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::longhorn::{
-    CloneState, EngineStatus, ReplicaMode, Robustness, VolumeCloneStatus, VolumeState,
+    AccessMode, CloneState, EngineStatus, ReplicaMode, Robustness, VolumeCloneStatus, VolumeState,
 };
 use api::scalar::{TextInt, Time};
 use jiff::Timestamp;
@@ -103,9 +103,16 @@ impl Draft<'_> {
 
     /// Sets up the restore, once.
     pub(super) fn begin_restore(&mut self) {
-        let Source::Found { volume, backup_volume_size, .. } = &self.seen.source else { return };
+        let Source::Found { volume, backup_volume_size, access_mode, .. } = &self.seen.source
+        else {
+            return;
+        };
         if !self.may_begin_restore() {
             return;
+        }
+        if self.volume.spec.access_mode.as_ref().is_none_or(|it| *it == AccessMode::Unset) {
+            let mode = access_mode.clone().unwrap_or(AccessMode::ReadWriteOnce);
+            self.volume.spec.access_mode = Some(mode);
         }
         let standby = self.volume.spec.standby == Some(true);
         let of_store = self.store_size();
@@ -367,19 +374,26 @@ impl Draft<'_> {
             draft.condition(ACTIVATED, false, "WaitingForStore", &text);
             false
         };
-        let known = self.seen.backup_volume.as_ref();
-        let Some(store) = known.filter(|it| it.metadata.deletion_timestamp.is_none()) else {
-            return wait(self, "no BackupVolume says what the store has of its source");
-        };
-        let status = store.status.clone().unwrap_or_default();
         let is_after = |it: Option<Time>| it.is_some_and(|it| it.timestamp() >= asked);
-        if !is_after(status.last_synced_at) {
-            // One that lies far ahead was answered long ago, or never will be.
-            let ahead = self.seen.now.checked_add(FAR_AHEAD).unwrap_or(Timestamp::MAX);
-            let requested = store.spec.sync_requested_at.map(Time::timestamp);
-            if requested.is_none_or(|it| it < asked || it > ahead) {
-                self.sync = Some(Time::new(asked));
+        let seen = self.seen;
+        let Some(store) = &seen.backup_volume else {
+            // A store that was read and has nothing of its source any more has nothing newer either.
+            let Some(target) = &seen.target else {
+                return wait(self, "no BackupVolume says what the store has of its source");
+            };
+            let status = target.status.clone().unwrap_or_default();
+            if status.available == Some(true) && is_after(status.last_synced_at) {
+                return true;
             }
+            self.ask_for_sync(asked, target.spec.sync_requested_at);
+            return wait(self, "the store was not read since the activation was asked for");
+        };
+        if store.metadata.deletion_timestamp.is_some() {
+            return wait(self, "all backups of its source are being deleted");
+        }
+        let status = store.status.clone().unwrap_or_default();
+        if !is_after(status.last_synced_at) {
+            self.ask_for_sync(asked, store.spec.sync_requested_at);
             let error = status.messages.as_ref().and_then(|it| it.get("error").cloned());
             let error = error.map(|it| format!(": {it}")).unwrap_or_default();
             let text = format!("the store was not read since the activation was asked for{error}");
@@ -392,6 +406,16 @@ impl Draft<'_> {
                 let text = format!("backup {newest} is not restored yet");
                 wait(self, &text)
             }
+        }
+    }
+
+    /// The store is read anew, unless somebody has asked for that already.
+    fn ask_for_sync(&mut self, asked: Timestamp, requested: Option<Time>) {
+        // One that lies far ahead was answered long ago, or never will be.
+        let ahead = self.seen.now.checked_add(FAR_AHEAD).unwrap_or(Timestamp::MAX);
+        let requested = requested.map(Time::timestamp);
+        if requested.is_none_or(|it| it < asked || it > ahead) {
+            self.sync = Some(Time::new(asked));
         }
     }
 

@@ -3,7 +3,7 @@
 //! A pass may end between any two of them, killed or because somebody else wrote first, and the next one
 //! goes on from what is stored then. The walks of `decide` end passes at every one of these places.
 
-use api::longhorn::{BackupVolume, Engine, Replica, Volume, VolumeAttachment};
+use api::longhorn::{BackupTarget, BackupVolume, Engine, Replica, Volume, VolumeAttachment};
 use api::scalar::Time;
 use kube::ResourceExt;
 
@@ -26,6 +26,8 @@ pub(super) enum Step<'p> {
     Volume(&'p Volume),
     /// The store is to be read anew.
     Sync(&'p BackupVolume, Time),
+    /// What volumes the store has is to be read anew.
+    SyncTarget(&'p BackupTarget, Time),
     /// Its process may end, and its data go, when it is deleted.
     LetGo(&'p Replica),
     Delete(&'p Replica),
@@ -52,8 +54,10 @@ pub(super) fn steps<'p>(seen: &'p Seen, plan: &'p Plan) -> Vec<Step<'p>> {
     // Before the volume says that it needs it no more.
     all.extend(plan.at_original.as_ref().map(Step::AtOriginal));
     all.push(Step::Volume(&plan.volume));
-    if let (Some(store), Some(at)) = (&seen.backup_volume, plan.sync) {
-        all.push(Step::Sync(store, at));
+    match (&seen.backup_volume, &seen.target, plan.sync) {
+        (Some(store), _, Some(at)) => all.push(Step::Sync(store, at)),
+        (None, Some(target), Some(at)) => all.push(Step::SyncTarget(target, at)),
+        (None, None, Some(_)) | (_, _, None) => {}
     }
     for replica in &seen.replicas {
         let name = replica.name_any();

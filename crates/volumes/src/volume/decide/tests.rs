@@ -7,12 +7,12 @@ mod walk;
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::longhorn::{
-    AttacherType, BackupVolume, BackupVolumeSpec, BackupVolumeStatus, CloneState, Engine,
-    EngineCloneStatus, EngineRestoreStatus, EngineSnapshot, InstanceState, InstanceStatus,
-    ProgressState, Replica, ReplicaMode, Robustness, Volume, VolumeAttachment,
+    AccessMode, AttacherType, BackupTarget, BackupVolume, BackupVolumeSpec, BackupVolumeStatus,
+    CloneState, Engine, EngineCloneStatus, EngineRestoreStatus, EngineSnapshot, InstanceState,
+    InstanceStatus, ProgressState, Replica, ReplicaMode, Robustness, Volume, VolumeAttachment,
     VolumeAttachmentSpec, VolumeSpec, VolumeStatus,
 };
-use api::scalar::{Stamp, TextInt};
+use api::scalar::{Stamp, TextInt, Time};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use kube::ResourceExt;
@@ -57,6 +57,7 @@ struct World {
     /// The next engine does not take over.
     replacing_fails: bool,
     backup_volume: Option<BackupVolume>,
+    target: Option<BackupTarget>,
     source: Source,
     original: Original,
     /// What is asked of the source of a copy.
@@ -146,6 +147,7 @@ impl World {
             ]),
             replacing_fails: false,
             backup_volume: None,
+            target: None,
             source: Source::None,
             original: Original::None,
             at_original: None,
@@ -180,6 +182,7 @@ impl World {
             volume: "src".into(),
             backup: "b1".into(),
             backup_volume_size: Some(32 * MIB),
+            access_mode: Some(AccessMode::ReadWriteMany),
         };
         world.store("b1", 32 * MIB);
         world
@@ -231,6 +234,7 @@ impl World {
             source: self.source.clone(),
             original: self.original.clone(),
             backup_volume: self.backup_volume.clone(),
+            target: self.target.clone(),
             newest_is_known: true,
             rebuilding: BTreeMap::new(),
         }

@@ -57,7 +57,7 @@ pub(super) fn writes(seen: &Seen, plan: &Plan) -> Vec<Write> {
                     all.push(Write::Told(plan.told.iter().map(|it| it.reason).collect()));
                 }
             }
-            Step::Sync(_, at) => all.push(Write::Sync(at)),
+            Step::Sync(_, at) | Step::SyncTarget(_, at) => all.push(Write::Sync(at)),
             Step::LetGo(replica) => all.push(Write::LetGo(replica.name_any())),
             Step::Delete(replica) => all.push(Write::Delete(replica.name_any())),
         }
@@ -102,7 +102,10 @@ impl World {
             Write::VolumeStatus(new) => self.volume.status = new.status,
             Write::Told(told) => self.told.extend(told.into_iter().map(str::to_owned)),
             Write::Sync(at) => {
-                let store = self.backup_volume.as_mut().unwrap();
+                let Some(store) = self.backup_volume.as_mut() else {
+                    self.target.as_mut().unwrap().spec.sync_requested_at = Some(at);
+                    return;
+                };
                 store.spec.sync_requested_at = Some(at);
                 if !self.store_is_silent {
                     store.status.as_mut().unwrap().last_synced_at = Some(at);

@@ -241,6 +241,29 @@ fn a_volume_is_activated_with_what_the_store_has_then() {
     assert!(!world.volume.annotations().contains_key(crate::volume::ACTIVATION));
 }
 
+/// Somebody has deleted all backups of the source. What the copies hold is the newest there is.
+#[test]
+fn a_volume_whose_source_has_no_backups_any_more_is_activated_when_the_store_says_so() {
+    let mut world = World::from_backup(true);
+    world.run(12);
+    world.backup_volume = None;
+    world.target = Some(BackupTarget::default());
+    world.volume.spec.standby = Some(false);
+    world.run(12);
+    let asked = world.target.as_ref().unwrap().spec.sync_requested_at.unwrap();
+    let mut read = |available: bool, at: Timestamp| {
+        let status = world.target.as_mut().unwrap().status.get_or_insert_default();
+        status.available = Some(available);
+        status.last_synced_at = Some(Time::new(at));
+        world.run(12);
+        world.status().is_standby
+    };
+    assert_eq!(read(true, asked.timestamp() - SignedDuration::from_secs(1)), Some(true));
+    assert_eq!(read(false, asked.timestamp()), Some(true), "the store does not answer");
+    assert_eq!(read(true, asked.timestamp()), Some(false));
+    world.is(&VolumeState::Detached, &Robustness::Unknown);
+}
+
 #[test]
 fn a_volume_whose_store_is_lost_is_activated_by_hand() {
     let mut world = World::from_backup(true);
