@@ -329,7 +329,7 @@ async fn answer_pings(stream: &mut tokio_rustls::client::TlsStream<TcpStream>) {
             stream.flush().await.unwrap();
         }
     }
-    std::future::pending().await;
+    std::future::pending::<()>().await;
 }
 
 /// What was sent is not waited for: a connection that has nothing to do stays.
