@@ -9,7 +9,7 @@ mod door;
 mod look;
 mod verify;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::condition::Verdict as Conclusion;
@@ -225,10 +225,42 @@ async fn go(world: &Arc<World>, target: &Arc<BackupTarget>) -> Result<Next, Fail
     if drop_objects(world, &target.name_any(), Leaving::Go).await? {
         return Ok(Next::after(Duration::from_millis(300)));
     }
+    if target.name_any() == DEFAULT {
+        world.kept.keep(&target.spec);
+        let text = "The default backup target cannot be deleted: it is made again as it was. To use none, empty its URL";
+        world.events.say(target.as_ref(), Severity::Warning, "DeletionRefused", text);
+    }
     world.doors.close(&target.name_any());
     world.syncs.forget(&target.uid().unwrap_or_default());
     world.targets.remove_finalizer(target, FINALIZER).await?;
     Ok(Next::WAIT)
+}
+
+/// What the default target said before somebody deleted it.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(Mutex<Option<BackupTargetSpec>>);
+
+impl Kept {
+    fn keep(&self, spec: &BackupTargetSpec) {
+        // What was asked for then was asked of what was there then.
+        let spec = BackupTargetSpec { sync_requested_at: None, ..spec.clone() };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(spec);
+    }
+
+    fn target(&self) -> BackupTarget {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut made = BackupTarget {
+            spec: known.unwrap_or_else(|| BackupTargetSpec {
+                poll_interval: Some(Duration::from_mins(5).into()),
+                ..BackupTargetSpec::default()
+            }),
+            ..BackupTarget::default()
+        };
+        made.metadata.name = Some(DEFAULT.to_owned());
+        made.metadata.namespace = Some(NAMESPACE.to_owned());
+        made.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+        made
+    }
 }
 
 /// The default target is there, also after somebody has deleted it.
@@ -237,17 +269,7 @@ pub(crate) async fn keep_default(world: Arc<World>) {
     loop {
         let key = Key::new(NAMESPACE, DEFAULT);
         if world.targets.get(&key).is_none() && !world.targets.is_broken(&key) {
-            let mut made = BackupTarget {
-                spec: BackupTargetSpec {
-                    poll_interval: Some(Duration::from_mins(5).into()),
-                    ..BackupTargetSpec::default()
-                },
-                ..BackupTarget::default()
-            };
-            made.metadata.name = Some(DEFAULT.to_owned());
-            made.metadata.namespace = Some(NAMESPACE.to_owned());
-            made.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
-            if let Err(failure) = world.targets.create(&made).await {
+            if let Err(failure) = world.targets.create(&world.kept.target()).await {
                 tracing::debug!(error = %telemetry::Chain(&failure), "the default backup target is not made yet");
             }
         }
@@ -261,6 +283,22 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 
     use super::*;
+
+    #[test]
+    fn the_default_target_comes_back_as_it_was() {
+        let kept = Kept::default();
+        let made = kept.target();
+        assert_eq!((made.name_any(), made.spec.backup_target_url), (DEFAULT.to_owned(), None));
+        let said = BackupTargetSpec {
+            backup_target_url: Some("s3://b@r/".to_owned()),
+            credential_secret: Some("keys".to_owned()),
+            sync_requested_at: Some(Time::new(now())),
+            ..BackupTargetSpec::default()
+        };
+        kept.keep(&said);
+        let back = kept.target().spec;
+        assert_eq!(back, BackupTargetSpec { sync_requested_at: None, ..said });
+    }
 
     /// It would be gone while its data stays, though somebody wanted both to go.
     #[test]

@@ -32,6 +32,13 @@ fn made() -> Vec<(&'static str, Value, &'static str)> {
         ("Volume", volume(json!({"backingImage": "ubuntu"})), "backing images are not served here"),
         ("Volume", volume(json!({"dataLocality": "strict-local"})), "numberOfReplicas must be 1"),
         ("Volume", volume(json!({"Standby": true})), "needs the URL of a backup"),
+        (
+            "Volume",
+            volume(
+                json!({"Standby": true, "fromBackup": "vfs:///d?backup=b&volume=v", "frontend": "blockdev"}),
+            ),
+            "has no frontend",
+        ),
         ("Volume", volume(json!({"dataSource": "snap://only"})), "a data source is vol://VOLUME"),
         (
             "Volume",
@@ -129,7 +136,9 @@ pub fn check_changes<H: Home>(rig: &Rig<H>, volume: &str) {
         (json!({"size": (8_u64 << 20).to_string()}), "shrinking a volume is not supported"),
         (json!({"size": null}), "size must be positive"),
         (json!({"dataEngine": "v2"}), "only data engine v1"),
-        (json!({"backupCompressionMethod": "gzip", "encrypted": true}), ""),
+        (json!({"backupCompressionMethod": "gzip"}), "field is immutable"),
+        (json!({"backupBlockSize": "16777216"}), "while it is unknown"),
+        (json!({"encrypted": true}), ""),
         (json!({"dataLocality": "strict-local"}), "numberOfReplicas must be 1"),
         (json!({"numberOfReplicas": 99}), "less than or equal to 20"),
     ] {

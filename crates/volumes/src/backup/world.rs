@@ -58,6 +58,8 @@ pub(crate) struct World {
     pub(crate) verifications: Work<(), target::Verified>,
     pub(crate) numbers: numbers::Numbers,
     pub(crate) answered: Answered,
+    /// The target that is always there, while it is not.
+    pub(crate) kept: target::Kept,
     /// Whose name stands in `ownerID`.
     pub(crate) me: String,
 }
@@ -144,6 +146,7 @@ impl World {
             syncs: Work::new("syncs", &context.tasks),
             verifications: Work::new("verifications", &context.tasks),
             answered: Answered::default(),
+            kept: target::Kept::default(),
             numbers: numbers::Numbers(context.metrics.clone()),
             me: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         }
