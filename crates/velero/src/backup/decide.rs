@@ -104,20 +104,20 @@ enum Chosen {
 }
 
 /// Nothing, or a zero: both ask for what the server has.
-pub(crate) fn unset(duration: &Option<GoDuration>) -> bool {
-    duration.as_ref().is_none_or(|it| it.get().is_ok_and(|it| it.is_zero()))
+pub(crate) fn unset(duration: Option<&GoDuration>) -> bool {
+    duration.is_none_or(|it| it.get().is_ok_and(|it| it.is_zero()))
 }
 
 fn complete(backup: &mut Backup, seen: &Observed<'_>, defaults: &Defaults) -> Chosen {
     let is_old = uses_old_filters(&backup.spec) || !uses_new_filters(&backup.spec);
     let spec = &mut backup.spec;
-    if unset(&spec.ttl) {
+    if unset(spec.ttl.as_ref()) {
         spec.ttl = Some(defaults.ttl.into());
     }
-    if unset(&spec.csi_snapshot_timeout) {
+    if unset(spec.csi_snapshot_timeout.as_ref()) {
         spec.csi_snapshot_timeout = Some(CSI_TIMEOUT.into());
     }
-    if unset(&spec.item_operation_timeout) {
+    if unset(spec.item_operation_timeout.as_ref()) {
         spec.item_operation_timeout = Some(OPERATION_TIMEOUT.into());
     }
     if spec.volume_group_snapshot_label_key.as_deref().is_none_or(str::is_empty) {

@@ -29,7 +29,7 @@ pub(crate) fn begin(seen: &Observed<'_>) -> Restore {
     let mut restore = seen.restore.clone();
     let mut problems = Vec::new();
     exclude(&mut restore, &mut problems);
-    if unset(&restore.spec.item_operation_timeout) {
+    if unset(restore.spec.item_operation_timeout.as_ref()) {
         restore.spec.item_operation_timeout = Some(OPERATION_TIMEOUT.into());
     }
     choose_backup(&mut restore, seen, &mut problems);
