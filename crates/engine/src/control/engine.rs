@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rpc::{SharedClaim, ptypes};
 use tasks::{CancellationToken, Tasks};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::ControllerOptions;
 use crate::core::{Command, Fault, Hold, Member, Mode, ReplicaId, Settings};
@@ -30,8 +30,10 @@ pub struct Engine {
     /// Held by whatever changes the replica set, a snapshot or the size, from its first check to
     /// its last effect.
     pub(super) order: tokio::sync::Mutex<()>,
-    /// Held while a replica is filled by this engine.
-    pub(super) filling: tokio::sync::Mutex<()>,
+    /// Where the replica is that this engine fills now.
+    pub(super) filling: watch::Sender<Option<String>>,
+    /// Places for changes that go on though their callers are gone.
+    pub(super) changes: Arc<Semaphore>,
     pub(super) mending: watch::Sender<Mending>,
     pub(super) mend_stop: tokio::sync::Mutex<CancellationToken>,
     /// Where mending waits for a frontend: see [`Self::begin_mending`].
@@ -111,7 +113,8 @@ impl Engine {
             volume,
             tasks,
             order: tokio::sync::Mutex::new(()),
-            filling: tokio::sync::Mutex::new(()),
+            filling: watch::Sender::new(None),
+            changes: Arc::new(Semaphore::new(CHANGES_MAX)),
             mending: watch::Sender::new(Mending::Equal),
             mend_stop: tokio::sync::Mutex::default(),
             mend_later: tokio::sync::Mutex::default(),
@@ -219,6 +222,9 @@ impl Engine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("requests under way did not end within {} ms; try again", .0.as_millis())]
 pub(super) struct Busy(Duration);
+
+/// More changes than any caller has under way at once; what comes then waits as long as its caller.
+const CHANGES_MAX: usize = 64;
 
 const PING_INTERVAL: Duration = Duration::from_secs(2);
 

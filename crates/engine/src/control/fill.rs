@@ -3,6 +3,7 @@
 //! Owns: the calls that the steps of [`Rebuild`] and [`Join`] stand for. Never: which comes next.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -16,6 +17,7 @@ use super::each::judge;
 use super::engine::{CALL_LIMIT, Engine, Entry, Replica, created_now};
 use super::link::{CallError, Link};
 use super::probe::Opened;
+use super::rebuild::Joined;
 use super::replicas::ReplicaError;
 use super::snapshot::SnapshotError;
 
@@ -35,20 +37,84 @@ pub(super) enum FillError {
 /// How long the copying may take if nobody says it.
 const COPY_LIMIT: Duration = Duration::from_hours(24);
 
+/// Who fills the replica that a call asks for.
+#[derive(Debug)]
+pub(super) enum Turn {
+    /// This call.
+    Ours(Filling),
+    /// It can be read from already.
+    Over(Replica),
+}
+
+/// The right to fill a replica: nobody else fills one until it is dropped.
+#[derive(Debug)]
+pub(super) struct Filling {
+    engine: Arc<Engine>,
+    address: String,
+}
+
+impl Drop for Filling {
+    fn drop(&mut self) {
+        self.engine.filling.send_replace(None);
+    }
+}
+
+impl Filling {
+    pub(super) async fn run(self, how: Rebuilding) -> Result<Replica, FillError> {
+        self.engine.fill(&self.address, how).await
+    }
+}
+
 impl Engine {
-    /// Adds the replica at `address` and fills it. One that is being filled is waited for.
-    pub(super) async fn fill(&self, address: &str, how: Rebuilding) -> Result<Replica, FillError> {
-        let _alone = self.filling.lock().await;
+    /// Waits for the end of a call that fills this replica already, and begins nothing then: it may have
+    /// been removed meanwhile. There is one at a time; others are refused at once.
+    pub(super) async fn turn_to_fill(self: &Arc<Self>, address: &str) -> Result<Turn, FillError> {
+        let is_whole = |replica: &Replica| replica.mode == Mode::Rw;
+        if let Some(whole) = self.find(address).filter(is_whole) {
+            return Ok(Turn::Over(whole));
+        }
+        let mut filling = self.filling.subscribe();
+        let mut filled = None;
+        self.filling.send_if_modified(|now| {
+            filled.clone_from(now);
+            now.get_or_insert_with(|| address.to_owned());
+            filled.is_none()
+        });
+        match filled {
+            None => {
+                Ok(Turn::Ours(Filling { engine: Arc::clone(self), address: address.to_owned() }))
+            }
+            Some(other) if other != address => Err(ReplicaError::SecondWo.into()),
+            Some(_) => {
+                // The sender is this engine's.
+                let _ = filling.wait_for(|now| now.as_deref() != Some(address)).await;
+                let found = self.find(address).ok_or_else(|| self.not_found(address))?;
+                match found.mode {
+                    Mode::Rw => Ok(Turn::Over(found)),
+                    Mode::Wo => Err(FillError::Busy(found.address)),
+                    Mode::Err => Err(FillError::Failed(found.address)),
+                }
+            }
+        }
+    }
+
+    /// Adds the replica at `address` and fills it.
+    async fn fill(&self, address: &str, how: Rebuilding) -> Result<Replica, FillError> {
         self.check_nobody_fills(address).await?;
         let (mut machine, first) = Rebuild::begin();
         let mut steps = VecDeque::from([first]);
         let mut refused = None;
         let mut files = vec![];
+        // All that follows is for the one that joined, and not for another that comes to its address.
+        let mut joined: Option<Replica> = None;
         while let Some(step) = steps.pop_front() {
-            let ended = match step {
-                Step::Join => match self.add(address, true, ptypes::ReplicaMode::Wo).await {
+            let ended = match (step, joined.clone()) {
+                (Step::Join, _) => match self.add_to_fill(address).await {
                     Ok(replica) => match replica.mode {
-                        Mode::Wo => Ok(()),
+                        Mode::Wo => {
+                            joined = Some(replica);
+                            Ok(())
+                        }
                         // It was added before, and is done.
                         Mode::Rw => return Ok(replica),
                         Mode::Err => return Err(FillError::Failed(address.to_owned())),
@@ -59,32 +125,37 @@ impl Engine {
                         Err(why)
                     }
                 },
-                Step::Prepare => match self.prepare_filling(address).await {
+                (Step::Prepare, Some(new)) => match self.prepare_filling(&new).await {
                     Ok(wanted) => {
                         files = wanted;
                         Ok(())
                     }
                     Err(why) => Err(why),
                 },
-                Step::Copy => self.copy_to(address, std::mem::take(&mut files), how).await,
-                Step::Reload => {
-                    self.at(address, |link| async move { link.reload(CALL_LIMIT).await.map(drop) })
+                (Step::Copy, Some(new)) => {
+                    self.copy_to(&new, std::mem::take(&mut files), how).await
+                }
+                (Step::Reload, Some(new)) => {
+                    self.at(&new, |link| async move { link.reload(CALL_LIMIT).await.map(drop) })
                         .await
                 }
-                Step::Verify => match self.verify_and_unmark(address).await {
+                (Step::Verify, Some(new)) => match self.verify_and_unmark(&new).await {
                     Ok(replica) if replica.mode == Mode::Rw => Ok(()),
                     Ok(_) => Err("it failed meanwhile".to_owned()),
                     Err(error) => Err(error.to_string()),
                 },
-                Step::GiveUp(why) => {
+                (Step::Prepare | Step::Copy | Step::Reload | Step::Verify, None) => {
+                    Err("it has not joined".to_owned())
+                }
+                (Step::GiveUp(why), new) => {
                     tracing::error!(replica = address, why, "replica {address} is given up: {why}");
-                    if let Some(replica) = self.find(address) {
-                        self.fail(&replica, &format!("rebuild: {why}")).await;
+                    if let Some(new) = new {
+                        self.fail(&new, &format!("rebuild: {why}")).await;
                     }
                     continue;
                 }
-                Step::End(Ok(())) => break,
-                Step::End(Err(why)) => {
+                (Step::End(Ok(())), _) => break,
+                (Step::End(Err(why)), _) => {
                     let address = address.to_owned();
                     return Err(refused.map_or(FillError::Broken { address, why }, FillError::Add));
                 }
@@ -106,35 +177,35 @@ impl Engine {
         }
     }
 
-    /// Has the replica at `address` do something, unless it fails first.
-    async fn at<F>(&self, address: &str, call: impl FnOnce(Link) -> F) -> Result<(), String>
+    /// Has the replica do something, unless it fails first.
+    async fn at<F>(&self, new: &Replica, call: impl FnOnce(Link) -> F) -> Result<(), String>
     where
         F: Future<Output = Result<(), CallError>>,
     {
-        let replica = self.find(address).ok_or_else(|| self.not_found(address).to_string())?;
-        let died = self.any_failed(replica.member.as_slice());
+        let died = self.any_failed(new.member.as_slice());
         tokio::select! {
-            done = call(replica.link.clone()) => done.map_err(|error| error.to_string()),
+            done = call(new.link.clone()) => done.map_err(|error| error.to_string()),
             () = died => Err("it failed meanwhile".to_owned()),
         }
     }
 
     /// What has to be copied to it.
-    async fn prepare_filling(&self, address: &str) -> Result<Vec<ptypes::SyncFileInfo>, String> {
+    async fn prepare_filling(&self, new: &Replica) -> Result<Vec<ptypes::SyncFileInfo>, String> {
         // Those that keep a standing are marked as they join.
         let mark =
             |link: Link| async move { link.set_rebuilding(CALL_LIMIT, true).await.map(drop) };
-        self.at(address, mark).await?;
-        let prepared = self.prepare_rebuild(address).await;
+        self.at(new, mark).await?;
+        let prepared = self.prepare_rebuild(&new.address, Joined::As(new.member)).await;
         prepared.map(|(_, files)| files).map_err(|error| error.to_string())
     }
 
     async fn copy_to(
         &self,
-        address: &str,
+        new: &Replica,
         files: Vec<ptypes::SyncFileInfo>,
         how: Rebuilding,
     ) -> Result<(), String> {
+        let address = &new.address;
         let mut sources = self.readable();
         sources.retain(|source| source.link.file().is_none());
         let limit = self.state().rebuild_sync_limit;
@@ -159,7 +230,7 @@ impl Engine {
             Ok(0) | Err(_) => COPY_LIMIT,
             Ok(seconds) => Duration::from_secs(seconds),
         };
-        self.at(address, |link| async move { link.sync_files(limit, request).await }).await
+        self.at(new, |link| async move { link.sync_files(limit, request).await }).await
     }
 
     /// Makes an opened replica a member that is written to and not read from, at a snapshot of all.

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use rpc::ptypes;
 use wire::membership::Filling;
 
-use crate::core::Mode;
+use crate::core::{Mode, ReplicaId};
 use crate::machine::rebuild::{self as machine, Compared, Verified, VerifyEvent, VerifyStep};
 
 use super::engine::{Busy, CALL_LIMIT, Engine, Replica};
@@ -23,6 +23,8 @@ pub(super) enum RebuildError {
     NotWo { address: String, mode: &'static str },
     #[error("cannot find any healthy replica")]
     NoSource,
+    #[error("replica {0} was removed and added again meanwhile")]
+    Another(String),
     #[error("replica {0} is still being rebuilt")]
     Rebuilding(String),
     #[error(
@@ -64,6 +66,15 @@ fn files(source: &ptypes::Replica) -> Vec<ptypes::SyncFileInfo> {
         .into_iter()
         .flat_map(|name| [file(name.to_owned(), size(name).unwrap_or(0)), file(meta_of(name), 0)])
         .collect()
+}
+
+/// Which of those is meant that are at an address one after the other: what was copied to one that was
+/// removed is not all that the next one there needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Joined {
+    As(Option<ReplicaId>),
+    /// The one that is there: callers of the dialect know addresses only.
+    Whenever,
 }
 
 /// Whether a replica that turns out to be whole goes on saying that it is being rebuilt. Callers of the
@@ -130,9 +141,10 @@ impl Engine {
     pub(super) async fn prepare_rebuild(
         &self,
         address: &str,
+        joined: Joined,
     ) -> Result<(Replica, Vec<ptypes::SyncFileInfo>), RebuildError> {
         let _order = self.order.lock().await;
-        let new = self.find(address).ok_or_else(|| self.not_found(address))?;
+        let new = self.find_joined(address, joined)?;
         if new.mode != Mode::Wo {
             let mode = super::replicas::show_mode(new.mode).as_str_name();
             return Err(RebuildError::NotWo { address: address.to_owned(), mode });
@@ -198,17 +210,32 @@ impl Engine {
     /// Lets the rebuilt or restored replica at `address` be read from, if it has what the others
     /// have. If it has not, it is failed.
     pub(super) async fn verify_rebuild(&self, address: &str) -> Result<Replica, RebuildError> {
-        self.verify(address, Marks::Stay).await
+        self.verify(address, Joined::Whenever, Marks::Stay).await
     }
 
     /// The same for one that this engine fills: nobody comes afterwards to say that it is rebuilt.
-    pub(super) async fn verify_and_unmark(&self, address: &str) -> Result<Replica, RebuildError> {
-        self.verify(address, Marks::Go).await
+    pub(super) async fn verify_and_unmark(&self, new: &Replica) -> Result<Replica, RebuildError> {
+        self.verify(&new.address, Joined::As(new.member), Marks::Go).await
     }
 
-    async fn verify(&self, address: &str, marks: Marks) -> Result<Replica, RebuildError> {
+    fn find_joined(&self, address: &str, joined: Joined) -> Result<Replica, RebuildError> {
+        let found = self.find(address).ok_or_else(|| self.not_found(address))?;
+        match joined {
+            Joined::As(member) if member != found.member => {
+                Err(RebuildError::Another(address.to_owned()))
+            }
+            Joined::As(_) | Joined::Whenever => Ok(found),
+        }
+    }
+
+    async fn verify(
+        &self,
+        address: &str,
+        joined: Joined,
+        marks: Marks,
+    ) -> Result<Replica, RebuildError> {
         let _order = self.order.lock().await;
-        let new = self.find(address).ok_or_else(|| self.not_found(address))?;
+        let new = self.find_joined(address, joined)?;
         let others = self.replicas();
         let others = others.iter().filter(|replica| replica.address != address);
         let modes: Vec<Mode> = others.map(|replica| replica.mode).collect();
@@ -341,6 +368,7 @@ fn judge(compared: &Result<(), RebuildError>) -> Compared {
             RebuildError::Replica(_)
             | RebuildError::NotWo { .. }
             | RebuildError::NoSource
+            | RebuildError::Another(_)
             | RebuildError::Busy(_)
             | RebuildError::Standing { .. }
             | RebuildError::NotFilled(_)

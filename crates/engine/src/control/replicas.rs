@@ -20,6 +20,8 @@ use super::snapshot::SnapshotError;
 pub(super) enum ReplicaError {
     #[error("can only have one WO replica at a time")]
     SecondWo,
+    #[error("cannot find any healthy replica to rebuild from")]
+    NoSource,
     #[error("cannot add WO replica during expansion")]
     Expanding,
     #[error("cannot add a replica in mode ERR: one joins a volume as WO")]
@@ -119,15 +121,41 @@ impl Engine {
         snapshot_required: bool,
         wanted: ptypes::ReplicaMode,
     ) -> Result<Replica, ReplicaError> {
-        // Asked before the lock is: an expansion holds it until it is done.
-        let expanding = self.state().expansion.running;
-        if expanding && self.find(address).is_none() {
-            return Err(ReplicaError::Expanding);
-        }
+        self.check_not_expanding(address)?;
         if snapshot_required {
             self.await_equal().await;
         }
         let _order = self.order.lock().await;
+        self.add_ordered(address, snapshot_required, wanted).await
+    }
+
+    /// Adds the replica at `address` to those from which it is to be filled.
+    pub(super) async fn add_to_fill(&self, address: &str) -> Result<Replica, ReplicaError> {
+        self.check_not_expanding(address)?;
+        self.await_equal().await;
+        let _order = self.order.lock().await;
+        // The volume may have been let go of meanwhile: this is no way to start it.
+        if self.readable().is_empty() {
+            return Err(ReplicaError::NoSource);
+        }
+        self.add_ordered(address, true, ptypes::ReplicaMode::Wo).await
+    }
+
+    /// To be asked before the lock is: an expansion holds it until it is done.
+    fn check_not_expanding(&self, address: &str) -> Result<(), ReplicaError> {
+        let expanding = self.state().expansion.running;
+        if expanding && self.find(address).is_none() {
+            return Err(ReplicaError::Expanding);
+        }
+        Ok(())
+    }
+
+    async fn add_ordered(
+        &self,
+        address: &str,
+        snapshot_required: bool,
+        wanted: ptypes::ReplicaMode,
+    ) -> Result<Replica, ReplicaError> {
         if let Some(known) = self.find(address) {
             return Ok(known);
         }

@@ -9,7 +9,8 @@ use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
 use super::engine::Engine;
-use super::fill::FillError;
+use super::fill::{FillError, Turn};
+use super::rebuild::Joined;
 use super::replicas::ReplicaError;
 use super::snapshot::Wanted;
 use super::version::version;
@@ -32,8 +33,31 @@ fn replica_status(error: ReplicaError) -> Status {
 }
 
 impl Service {
-    /// Does it to its end: a caller that is gone leaves nothing half done.
+    /// Does it to its end: a caller that is gone leaves nothing half done. Where many wait for their turn,
+    /// those that come are not begun as long, and go with their callers.
     async fn owned<T, F>(
+        &self,
+        name: &str,
+        work: impl FnOnce(Arc<Engine>) -> F + Send,
+    ) -> Result<T, Status>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        // Never closed.
+        let place = Arc::clone(&self.0.changes).acquire_owned().await.ok();
+        let begin = |engine| {
+            let work = work(engine);
+            async move {
+                let _place = place;
+                work.await
+            }
+        };
+        self.at_once(name, begin).await
+    }
+
+    /// The same, whatever else is under way.
+    async fn at_once<T, F>(
         &self,
         name: &str,
         work: impl FnOnce(Arc<Engine>) -> F + Send,
@@ -125,13 +149,16 @@ impl ControllerService for Service {
 
     async fn volume_frontend_shutdown(&self, request: Request<()>) -> Reply<ptypes::Volume> {
         let stopping = rpc::stopping_of(request.metadata());
-        let stopped = self.owned("stop a frontend", |engine| async move {
-            match stopping {
-                rpc::Stopping::Answering => engine.frontend_shutdown().await,
-                rpc::Stopping::AtOnce => engine.frontend_cut().await,
+        let name = "stop a frontend";
+        let stopped = match stopping {
+            rpc::Stopping::Answering => {
+                self.owned(name, |engine| async move { engine.frontend_shutdown().await }).await
             }
-        });
-        stopped.await?.map_err(unknown)?;
+            rpc::Stopping::AtOnce => {
+                self.at_once(name, |engine| async move { engine.frontend_cut().await }).await
+            }
+        };
+        stopped?.map_err(unknown)?;
         self.volume()
     }
 
@@ -191,10 +218,14 @@ impl ControllerService for Service {
         let rebuilding = rpc::rebuilding_of(request.metadata());
         let wanted = request.into_inner();
         if let Some(how) = rebuilding.filter(|_| wanted.mode() == ptypes::ReplicaMode::Wo) {
-            let filled = self.owned("rebuild", move |engine| async move {
-                engine.fill(&wanted.address, how).await
-            });
-            return match filled.await? {
+            let filled = match self.0.turn_to_fill(&wanted.address).await {
+                Ok(Turn::Ours(filling)) => {
+                    self.owned("rebuild", move |_| async move { filling.run(how).await }).await?
+                }
+                Ok(Turn::Over(replica)) => Ok(replica),
+                Err(error) => Err(error),
+            };
+            return match filled {
                 Ok(replica) => Ok(Response::new(replica.show())),
                 Err(FillError::Add(error)) => Err(replica_status(error)),
                 Err(error) => Err(unknown(error)),
@@ -233,7 +264,7 @@ impl ControllerService for Service {
     ) -> Reply<ptypes::ReplicaPrepareRebuildReply> {
         let address = request.into_inner().address;
         let prepared = self.owned("prepare a rebuild", |engine| async move {
-            engine.prepare_rebuild(&address).await
+            engine.prepare_rebuild(&address, Joined::Whenever).await
         });
         let (replica, sync_file_info_list) = prepared.await?.map_err(unknown)?;
         Ok(Response::new(ptypes::ReplicaPrepareRebuildReply {

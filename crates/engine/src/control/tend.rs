@@ -69,7 +69,12 @@ impl Engine {
 
     async fn tend(&self, idle_since: &mut HashMap<String, Instant>) {
         let mut filling = self.live();
-        filling.retain(|replica| replica.mode == Mode::Wo && replica.link.file().is_none());
+        // What this engine fills has an owner.
+        let ours = self.filling.borrow().clone();
+        filling.retain(|replica| {
+            let waits = replica.mode == Mode::Wo && replica.link.file().is_none();
+            waits && ours.as_ref() != Some(&replica.address)
+        });
         idle_since.retain(|address, _| filling.iter().any(|replica| replica.address == *address));
         for replica in &filling {
             let address = &replica.address;
@@ -106,7 +111,7 @@ impl Engine {
     /// What the command would have done after the copying.
     async fn verify_filled(&self, replica: &Replica) -> Result<(), String> {
         replica.link.reload(CALL_LIMIT).await.map_err(|error| error.to_string())?;
-        let verified = self.verify_and_unmark(&replica.address).await;
+        let verified = self.verify_and_unmark(replica).await;
         verified.map(drop).map_err(|error| error.to_string())
     }
 }

@@ -14,6 +14,7 @@ use rpc::ptypes::{self, DiskInfo};
 use tasks::Tasks;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
@@ -24,6 +25,8 @@ use wire::frame::{self, Answer, Limits, Outcome, Reply};
 pub(crate) enum Manner {
     Refuse(Status),
     Stall,
+    /// Nothing, until this is true.
+    Until(watch::Receiver<bool>),
 }
 
 #[derive(Debug)]
@@ -209,6 +212,10 @@ impl Shared {
             None => Ok(()),
             Some(Manner::Refuse(status)) => Err(status),
             Some(Manner::Stall) => std::future::pending().await,
+            Some(Manner::Until(mut goes)) => {
+                let _ = goes.wait_for(|goes| *goes).await;
+                Ok(())
+            }
         }
     }
 }
