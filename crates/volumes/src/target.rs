@@ -268,10 +268,11 @@ pub(crate) async fn keep_default(world: Arc<World>) {
     world.targets.ready().await;
     loop {
         let key = Key::new(NAMESPACE, DEFAULT);
-        if world.targets.get(&key).is_none() && !world.targets.is_broken(&key) {
-            if let Err(failure) = world.targets.create(&world.kept.target()).await {
-                tracing::debug!(error = %telemetry::Chain(&failure), "the default backup target is not made yet");
-            }
+        if world.targets.get(&key).is_none()
+            && !world.targets.is_broken(&key)
+            && let Err(failure) = world.targets.create(&world.kept.target()).await
+        {
+            tracing::debug!(error = %telemetry::Chain(&failure), "the default backup target is not made yet");
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
