@@ -240,7 +240,12 @@ impl Engine {
         let others = others.iter().filter(|replica| replica.address != address);
         let modes: Vec<Mode> = others.map(|replica| replica.mode).collect();
         match decide_verify(new.mode, &modes) {
-            Verify::Done => return Ok(new),
+            Verify::Done => {
+                if marks == Marks::Go {
+                    self.unmark_verified(&new).await;
+                }
+                return Ok(new);
+            }
             Verify::Refuse => {
                 return Err(RebuildError::NotWo { address: address.to_owned(), mode: "ERR" });
             }
@@ -347,6 +352,26 @@ impl Engine {
         let unmarked = new.link.set_rebuilding(self.hold_limit(), false).await;
         let address = new.address.clone();
         unmarked.map(drop).map_err(|source| RebuildError::Call { address, source })
+    }
+
+    /// Somebody else has had it verified meanwhile, and may not come to say that it is rebuilt.
+    async fn unmark_verified(&self, new: &Replica) {
+        let unmarked = match new.link.get(self.hold_limit()).await {
+            Ok(seen) if seen.rebuilding => {
+                self.unmark(new).await.map_err(|error| error.to_string())
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        };
+        // It is whole, whatever it says.
+        if let Err(error) = unmarked {
+            let address = &new.address;
+            tracing::warn!(
+                replica = address,
+                error,
+                "replica {address} stays marked as being rebuilt"
+            );
+        }
     }
 
     async fn make_readable(&self, replica: &Replica) {

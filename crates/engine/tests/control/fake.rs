@@ -318,6 +318,20 @@ macro_rules! agent_methods {
                 Ok(Response::new(()))
             }
 
+            /// It can only copy where a test says when.
+            async fn files_sync(
+                &self,
+                _: Request<ptypes::FilesSyncRequest>,
+            ) -> Result<Response<()>, Status> {
+                self.0.enter("files_sync", "").await?;
+                match self.0.manners.lock().unwrap().get("files_sync") {
+                    Some(Manner::Until(_)) => Ok(Response::new(())),
+                    Some(Manner::Refuse(_) | Manner::Stall) | None => {
+                        Err(Status::unimplemented("files_sync"))
+                    }
+                }
+            }
+
             $(async fn $method(&self, _: Request<$request>) -> Result<Response<$reply>, Status> {
                 self.0.enter(stringify!($method), "").await?;
                 Err(Status::unimplemented(stringify!($method)))
@@ -329,7 +343,6 @@ macro_rules! agent_methods {
 agent_methods! {
     file_remove: ptypes::FileRemoveRequest => ();
     file_rename: ptypes::FileRenameRequest => ();
-    files_sync: ptypes::FilesSyncRequest => ();
     snapshot_clone: ptypes::SnapshotCloneRequest => ();
     volume_export: ptypes::VolumeExportRequest => ();
     backup_create: ptypes::BackupCreateRequest => ptypes::BackupCreateResponse;

@@ -97,6 +97,25 @@ async fn one_that_does_not_take_the_snapshot_is_no_member_and_keeps_nothing_out(
     rig.write(0, &[1; 4096]).await;
 }
 
+/// A controller that was started anew has those verified that nobody seems to look after.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_another_has_verified_meanwhile_does_not_stay_marked() {
+    let [a, b] = [(); 2].map(|()| Fake::new(SIZE));
+    let rig = Rig::with(&[&a.address]).await;
+    let (copied, copies) = watch::channel(false);
+    b.behave("files_sync", Manner::Until(copies));
+    let mut filled = pin!(fill(&rig, &b.address));
+    tokio::select! {
+        ended = &mut filled => panic!("it ended: {ended:?}"),
+        () = until("it to be copied to", async || (b.calls("files_sync") == 1).then_some(())) => {}
+    }
+    assert_eq!(rig.verify(&b.address).await.unwrap(), Rw);
+    assert!(b.replica().rebuilding, "whoever asks by the dialect says so himself");
+    copied.send_replace(true);
+    assert_eq!(filled.await.unwrap(), Rw);
+    assert!(!b.replica().rebuilding);
+}
+
 /// `b` is being filled, and goes on once the sender says so.
 async fn filling<F>(rig: &Rig, b: &Fake, first: &mut Pin<&mut F>) -> watch::Sender<bool>
 where
