@@ -200,8 +200,8 @@ pub fn poll_until<T>(timeout: Duration, mut look: impl FnMut() -> Option<T>) -> 
     }
 }
 
-/// Ends every process that was given a path below this directory: what outlives the server that a test
-/// started, and would hold files and ports for ever.
+/// Ends every process that was given a path below this directory, or works below it: what outlives the
+/// server that a test started, and would hold files and ports for ever.
 pub fn end_all_below(directory: &Path) {
     let Ok(processes) = fs::read_dir("/proc") else { return };
     let wanted = directory.as_os_str().as_encoded_bytes();
@@ -210,7 +210,11 @@ pub fn end_all_below(directory: &Path) {
         let id = name.to_str().and_then(|text| text.parse().ok()).and_then(Pid::from_raw);
         let Some(id) = id.filter(|id| *id != rustix::process::getpid()) else { continue };
         let Ok(line) = fs::read(process.path().join("cmdline")) else { continue };
-        if line.windows(wanted.len()).any(|part| part == wanted) {
+        let works_below = || {
+            let place = fs::read_link(process.path().join("cwd"));
+            place.is_ok_and(|place| place.starts_with(directory))
+        };
+        if line.windows(wanted.len()).any(|part| part == wanted) || works_below() {
             // It may have ended meanwhile.
             let _ = kill_process(id, Signal::KILL);
         }
@@ -298,6 +302,17 @@ mod tests {
         assert!(proc.exists());
         drop(process);
         assert!(!proc.exists());
+    }
+
+    #[test]
+    fn what_works_below_a_directory_is_ended_though_it_was_not_given_its_path() {
+        let scratch = Scratch::new().unwrap();
+        let below = scratch.path().join("below");
+        fs::create_dir(&below).unwrap();
+        let mut command = Command::new("sleep");
+        let mut child = command.arg("60").current_dir(&below).spawn().unwrap();
+        end_all_below(scratch.path());
+        assert!(!child.wait().unwrap().success());
     }
 
     #[test]
