@@ -2,7 +2,7 @@ use std::io::Read as _;
 
 use axum::body::Body;
 use http::Request;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{MAPS, TABLE, WIDGETS, World, widget};
 
@@ -121,13 +121,20 @@ async fn big_answers_are_compressed_when_that_is_welcome() {
         let request = Request::get(path).header("accept-encoding", encoding);
         world.send(request, Body::empty()).await
     };
+    // That of a list is the server's, which writes leases and events of its own meanwhile.
+    let but_for_the_revision = |text: &str| {
+        let mut read: Value = serde_json::from_str(text).unwrap();
+        read["metadata"]["resourceVersion"].take();
+        read
+    };
     for path in [format!("{MAPS}/big"), MAPS.to_owned()] {
         let packed = ask(&path, "gzip, deflate").await;
         assert_eq!(packed.header("content-encoding"), "gzip", "{path}");
         assert_eq!(packed.header("vary"), "Accept-Encoding");
         let mut plain = String::new();
         flate2::read::GzDecoder::new(&packed.body[..]).read_to_string(&mut plain).unwrap();
-        assert_eq!(plain, ask(&path, "identity").await.text());
+        let unpacked = ask(&path, "identity").await.text();
+        assert_eq!(but_for_the_revision(&plain), but_for_the_revision(&unpacked));
         assert!(packed.body.len() < plain.len() / 10);
     }
     assert_eq!(ask(&format!("{MAPS}/small"), "gzip").await.header("content-encoding"), "");
