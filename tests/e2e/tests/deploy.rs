@@ -13,6 +13,7 @@ use serde_json::Value;
 use testkit::process::{Process, Scratch, free_port, poll_until};
 
 const NAMESPACE: &str = "longhorn-system";
+const TENANTS_NAMESPACE: &str = "openshift-adp";
 /// As the embedded server says it is.
 const KUBERNETES: &str = "1.33.13";
 
@@ -28,10 +29,13 @@ impl Cluster {
             None => Self::Ours(Box::new(Server::start())),
             Some(kubeconfig) => Self::Theirs(kubeconfig.into()),
         };
-        // On one of theirs it is ours to make; another test may have.
-        let made = cluster.kubectl(&["create", "namespace", NAMESPACE]);
-        let said = text(&made.stderr);
-        assert!(made.status.success() || said.contains("AlreadyExists"), "{said}");
+        // What is only tried makes no namespace for what comes after it. On one of theirs they are ours to
+        // make; another test may have.
+        for namespace in [NAMESPACE, TENANTS_NAMESPACE] {
+            let made = cluster.kubectl(&["create", "namespace", namespace]);
+            let said = text(&made.stderr);
+            assert!(made.status.success() || said.contains("AlreadyExists"), "{said}");
+        }
         cluster
     }
 
