@@ -51,7 +51,7 @@ pub(super) const RESOURCE: Resource = Resource {
         ("updated_at", Field::Time("backups.updated_at")),
     ],
     members: &["name", "display_name", "status", "volume_id"],
-    later: Later { orders: &[("name", 37), ("display_name", 37)], ..Later::NOTHING },
+    later: Later { orders: &[("name", 37)], ..Later::NOTHING },
 };
 
 /// Of a backup that nobody is there to make.

@@ -55,7 +55,7 @@ pub(super) const RESOURCE: Resource = Resource {
     ],
     later: Later {
         filters: &[("metadata", 22), ("consumes_quota", 65)],
-        orders: &[("name", 30), ("display_name", 30)],
+        orders: &[("name", 30)],
         ..Later::NOTHING
     },
 };
