@@ -102,8 +102,8 @@ async fn one_that_does_not_take_the_snapshot_is_no_member_and_keeps_nothing_out(
 async fn one_that_another_has_verified_meanwhile_does_not_stay_marked() {
     let [a, b] = [(); 2].map(|()| Fake::new(SIZE));
     let rig = Rig::with(&[&a.address]).await;
-    let (copied, copies) = watch::channel(false);
-    b.behave("files_sync", Manner::Until(copies));
+    let (go, goes) = watch::channel(false);
+    b.behave("files_sync", Manner::Until(goes));
     let mut filled = pin!(fill(&rig, &b.address));
     tokio::select! {
         ended = &mut filled => panic!("it ended: {ended:?}"),
@@ -111,7 +111,7 @@ async fn one_that_another_has_verified_meanwhile_does_not_stay_marked() {
     }
     assert_eq!(rig.verify(&b.address).await.unwrap(), Rw);
     assert!(b.replica().rebuilding, "whoever asks by the dialect says so himself");
-    copied.send_replace(true);
+    go.send_replace(true);
     assert_eq!(filled.await.unwrap(), Rw);
     assert!(!b.replica().rebuilding);
 }
