@@ -5,6 +5,8 @@
 //! Never: reads or writes of the volume's data, which [`volume`](crate::volume) carries. Start reading
 //! at [`run`], then [`Engine`]; each operation is the file of its name.
 
+mod beyond;
+mod drive;
 mod each;
 mod engine;
 mod expand;
@@ -18,9 +20,11 @@ mod link;
 mod mend;
 mod paths;
 mod probe;
+mod purge;
 mod rebuild;
 mod release;
 mod replicas;
+mod restore;
 mod revert;
 mod serve;
 mod service;

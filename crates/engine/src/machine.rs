@@ -7,5 +7,7 @@
 pub mod claim;
 pub mod mend;
 pub mod outcome;
+pub mod purge;
 pub mod rebuild;
+pub mod restore;
 pub mod together;

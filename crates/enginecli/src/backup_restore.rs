@@ -1,12 +1,16 @@
 //! `backup restore` and `backup restore-status`: all replicas begin to restore together, once it is
-//! sure that nothing stands in the way of any of them.
+//! sure that nothing stands in the way of any of them. A controller of ours sees to that by itself,
+//! whatever becomes of this command; under another the replicas are asked from here.
 
 use std::collections::BTreeMap;
 
 use backupstore::{BackupInfo, BackupUrl, Environment};
-use replica::DiskName;
+use engine::core::{Mode, ReplicaId};
+use engine::machine::outcome::{Asked, Left};
+use engine::machine::restore::{Rejection as Refused, Restored, View, Wanted, check_size, target};
 use rpc::Deadline;
-use rpc::ptypes::{BackupRestoreRequest, Replica, ReplicaMode, RestoreStatusResponse, Volume};
+use rpc::ptypes::{BackupRestoreRequest, Replica, ReplicaMode, RestoreStatusResponse};
+use rpc::volume::RestoreRequest;
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -16,7 +20,7 @@ use super::backup_table::flags as b;
 use super::console::Console;
 use super::error::{Answer as _, Error};
 use super::parse::Line;
-use super::session::{Member, Session, each};
+use super::session::{Member, Session, beyond, each};
 use super::waiting::{Seen, Waiting};
 
 /// What an encrypted volume has beside its data.
@@ -40,6 +44,18 @@ struct ReplicaError {
 #[serde(rename_all = "PascalCase")]
 struct ReplicaErrors {
     replica_errors: Vec<ReplicaError>,
+}
+
+impl From<Refused> for Rejection {
+    fn from(rejection: Refused) -> Self {
+        match rejection {
+            Refused::Plain(text) | Refused::Purge(text) => Self::Plain(Error::Refused(text)),
+            Refused::Copies(left) => {
+                let error = |Left { address, message }| ReplicaError { address, message };
+                Self::Replicas(left.into_iter().map(error).collect())
+            }
+        }
+    }
 }
 
 impl From<Error> for Rejection {
@@ -78,25 +94,67 @@ async fn restore(session: &Session, line: &Line) -> Result<(), Rejection> {
     if volume.frontend_state == "up" {
         return Err(Error::refused("volume frontend enabled, cannot perform restore").into());
     }
+    let extra = if line.flags.switch(&b::ENCRYPTED_SIZE) { ENCRYPTION_BYTES } else { 0 };
+    let inspected = inspect(&url, &environment).await;
+    let inspected = inspected.map(|info| Inspected {
+        volume_bytes: info.volume_size.saturating_add(extra),
+        backup: info.name,
+        volume: info.volume_name,
+    });
+    if let Ok(info) = &inspected {
+        let request = RestoreRequest {
+            backup: url.clone(),
+            backup_name: info.backup.clone(),
+            backup_volume: info.volume.clone(),
+            backup_bytes: info.volume_bytes,
+            credential: environment.to_pairs().into_iter().collect(),
+            concurrent_limit: limit(line),
+            bytes_per_second: bytes_per_second(line),
+            go_on: line.flags.switch(&b::CONTINUE_ON_ERROR),
+        };
+        let asked = session.volume(Deadline::Long)?.restore(request).await;
+        if let Some(reply) = beyond(asked, "failed to restore backup")? {
+            let errors = reply.errors.into_iter();
+            return all_begun(errors.map(|it| (it.address, it.message)));
+        }
+    }
     let members = session.members().await?;
     let working = session.working_members().await?;
     let looks = look_at(session, &working).await?;
-    check_idle(session, &working, &looks).await?;
-    let statuses = statuses(session, &working).await?;
-    let is_incremental = statuses.values().any(|status| !status.last_restored.is_empty());
-    let disk = disk(session, &working, &looks, &statuses, is_incremental).await?;
-    let info = match inspect(&url, &environment).await {
+    let (purging, statuses) = if looks.values().any(|look| look.rebuilding) {
+        // That is told first.
+        (BTreeMap::new(), BTreeMap::new())
+    } else {
+        (purging(session, &working).await?, statuses(session, &working).await?)
+    };
+    let views = views(&working, looks, &purging, &statuses);
+    let fresh = format!("volume-snap-{}.img", Uuid::new_v4());
+    let target = match target(&views, &fresh) {
+        Err(Refused::Purge(text)) => {
+            purge(session, &working).await?;
+            return Err(Error::Refused(text).into());
+        }
+        target => target?,
+    };
+    let info = match inspected {
         Ok(info) => info,
         Err(error) => {
             let text = format!("failed to get the current restoring backup info: {error}");
-            return Err(all(&working, &text));
+            return all_begun(working.into_iter().map(|member| (member.address, text.clone())));
         }
     };
-    let extra = if line.flags.switch(&b::ENCRYPTED_SIZE) { ENCRYPTION_BYTES } else { 0 };
-    check_size(&info, extra, &volume, is_incremental)?;
+    let wanted = Wanted {
+        backup: info.backup,
+        backup_volume: info.volume,
+        backup_bytes: info.volume_bytes,
+        volume: volume.name,
+        volume_bytes: u64::try_from(volume.size).unwrap_or(0),
+        fresh_disk: fresh,
+    };
+    check_size(&wanted, target.is_incremental)?;
     let request = BackupRestoreRequest {
         backup: url,
-        snapshot_disk_name: disk,
+        snapshot_disk_name: target.disk,
         credential: environment.to_pairs().into_iter().collect(),
         concurrent_limit: limit(line),
         holdfast_together: working.iter().map(|member| member.address.clone()).collect(),
@@ -104,6 +162,8 @@ async fn restore(session: &Session, line: &Line) -> Result<(), Rejection> {
         holdfast_bytes_per_second: share(bytes_per_second(line), working.len()),
         holdfast_go_on: line.flags.switch(&b::CONTINUE_ON_ERROR),
         holdfast_key: key(),
+        // Of what nobody watches over, no account is kept.
+        holdfast_companions: vec![],
     };
     let asked = each(&members, |member| {
         let index = working.iter().position(|other| other == member);
@@ -115,14 +175,24 @@ async fn restore(session: &Session, line: &Line) -> Result<(), Rejection> {
             BackupRestoreRequest { holdfast_own_index: index, ..request.clone() },
         )
     });
-    let asked = asked.await;
-    let failed: Vec<ReplicaError> = asked
+    let failed = asked
+        .await
         .into_iter()
-        .filter_map(|(member, outcome)| {
-            let message = outcome.err()?.to_string();
-            Some(ReplicaError { address: member.address.clone(), message })
-        })
-        .collect();
+        .filter_map(|(member, outcome)| Some((member.address.clone(), outcome.err()?.to_string())));
+    all_begun(failed)
+}
+
+/// What a backup says of itself.
+struct Inspected {
+    backup: String,
+    volume: String,
+    /// So large a volume must be for it.
+    volume_bytes: u64,
+}
+
+fn all_begun(failed: impl Iterator<Item = (String, String)>) -> Result<(), Rejection> {
+    let failed: Vec<ReplicaError> =
+        failed.map(|(address, message)| ReplicaError { address, message }).collect();
     if failed.is_empty() { Ok(()) } else { Err(Rejection::Replicas(failed)) }
 }
 
@@ -139,14 +209,6 @@ fn share(bytes_per_second: u64, members: usize) -> u64 {
     }
 }
 
-fn all(members: &[Member], text: &str) -> Rejection {
-    let one = |member: &Member| ReplicaError {
-        address: member.address.clone(),
-        message: text.to_owned(),
-    };
-    Rejection::Replicas(members.iter().map(one).collect())
-}
-
 async fn look_at(
     session: &Session,
     members: &[Member],
@@ -155,28 +217,43 @@ async fn look_at(
     looked.into_iter().map(|(member, look)| Ok((member.address.clone(), look?))).collect()
 }
 
-/// Nobody is rebuilt, nobody purges.
-async fn check_idle(
-    session: &Session,
+async fn purging(session: &Session, members: &[Member]) -> Result<BTreeMap<String, bool>, Error> {
+    let asked = each(members, |member| is_purging(session, member)).await;
+    asked.into_iter().map(|(member, is)| Ok((member.address.clone(), is?))).collect()
+}
+
+/// The members as the order of a restore sees them.
+fn views(
     members: &[Member],
-    looks: &BTreeMap<String, Replica>,
-) -> Result<(), Rejection> {
-    let rebuilding: Vec<Member> = members
-        .iter()
-        .filter(|member| looks.get(&member.address).is_some_and(|look| look.rebuilding))
-        .cloned()
-        .collect();
-    if !rebuilding.is_empty() {
-        return Err(all(&rebuilding, "cannot do restore for normal rebuilding replica"));
-    }
-    for (member, purging) in each(members, |member| is_purging(session, member)).await {
-        if purging? {
-            let text = "cannot do restore now since replicas are purging snapshots";
-            tracing::debug!(replica = member.address, "is purging");
-            return Err(Error::refused(text).into());
-        }
-    }
-    Ok(())
+    mut looks: BTreeMap<String, Replica>,
+    purging: &BTreeMap<String, bool>,
+    statuses: &BTreeMap<String, RestoreStatusResponse>,
+) -> Vec<(Asked, View)> {
+    let view = |(id, Member { address, mode }): (ReplicaId, &Member)| {
+        let mode = match mode {
+            ReplicaMode::Rw => Mode::Rw,
+            ReplicaMode::Wo => Mode::Wo,
+            ReplicaMode::Err => Mode::Err,
+        };
+        let look = looks.remove(address).unwrap_or_default();
+        let status = statuses.get(address);
+        let restored = Restored {
+            last: status.map(|it| it.last_restored.clone()).unwrap_or_default(),
+            disk: status.map(|it| it.dest_file_name.clone()).unwrap_or_default(),
+            ..Restored::default()
+        };
+        let view = View {
+            identity: None,
+            is_rebuilding: look.rebuilding,
+            is_purging: purging.get(address).copied().unwrap_or_default(),
+            parent: look.parent,
+            disks: look.disks.into_keys().collect(),
+            head: look.head,
+            restored,
+        };
+        (Asked { id, mode, address: address.clone() }, view)
+    };
+    (0..).map(ReplicaId).zip(members).map(view).collect()
 }
 
 async fn is_purging(session: &Session, member: &Member) -> Result<bool, Error> {
@@ -201,62 +278,6 @@ async fn asked(session: &Session, member: &Member) -> Result<RestoreStatusRespon
     agent.restore_status(()).await.or_failed(doing)
 }
 
-/// The disk to restore to: the only snapshot there is, or a new one.
-async fn disk(
-    session: &Session,
-    members: &[Member],
-    looks: &BTreeMap<String, Replica>,
-    statuses: &BTreeMap<String, RestoreStatusResponse>,
-    is_incremental: bool,
-) -> Result<String, Error> {
-    let readable = members.iter().filter(|member| member.mode == ReplicaMode::Rw);
-    let widest = readable
-        .filter_map(|member| looks.get(&member.address))
-        .max_by_key(|look| disks(look).count());
-    let names = || members.iter().map(|it| it.address.as_str()).collect::<Vec<_>>().join(", ");
-    let Some(look) = widest else {
-        let text =
-            format!("BUG: replicas {} do not contain any snapshots and volume head", names());
-        return Err(Error::Refused(text));
-    };
-    match disks(look).count() {
-        0 => Err(Error::Refused(format!(
-            "BUG: replicas {} do not contain any snapshots and volume head",
-            names()
-        ))),
-        1 if is_incremental => Err(Error::Refused(format!(
-            "BUG: replicas {} of DR volume should contains at least 2 disk files: the volume head \
-             and a snapshot storing restore data",
-            names()
-        ))),
-        1 => {
-            // One that is being restored already, or was begun, has its name.
-            let begun = statuses.values().map(|status| &status.dest_file_name);
-            let begun = begun.filter(|name| !name.is_empty()).min().cloned();
-            let new = || format!("volume-snap-{}.img", uuid::Uuid::new_v4());
-            Ok(begun.unwrap_or_else(new))
-        }
-        // Cut short before the head was put on what was restored.
-        2 if look.parent.is_empty() => {
-            let below = disks(look).find(|name| **name != look.head).cloned();
-            below.ok_or_else(|| Error::refused("the replica has two heads"))
-        }
-        2 => Ok(look.parent.clone()),
-        _ => {
-            purge(session, members).await?;
-            Err(Error::refused(
-                "found more than 1 snapshot in the replicas, hence started to purge snapshots \
-                 before the restore",
-            ))
-        }
-    }
-}
-
-/// The head and the snapshots; a backing file is none of them.
-fn disks(look: &Replica) -> impl Iterator<Item = &String> {
-    look.disks.keys().filter(|name| DiskName::parse(name).is_ok())
-}
-
 async fn purge(session: &Session, members: &[Member]) -> Result<(), Error> {
     for (_, begun) in each(members, |member| begin_purge(session, member)).await {
         match begun {
@@ -276,36 +297,6 @@ async fn inspect(url: &str, environment: &Environment) -> Result<BackupInfo, Err
     let url = BackupUrl::parse(url).map_err(told)?;
     let (volume, backup) = url.require_backup().map_err(told)?;
     open_target(&url.target, environment).await?.inspect_backup(volume, backup).await.map_err(told)
-}
-
-/// A volume follows its backup in size, and never leads.
-fn check_size(
-    info: &BackupInfo,
-    extra: u64,
-    volume: &Volume,
-    is_incremental: bool,
-) -> Result<(), Error> {
-    let (from, name) = (&info.volume_name, &volume.name);
-    let backup = info.volume_size.saturating_add(extra);
-    let size = u64::try_from(volume.size).unwrap_or(0);
-    let text = if backup < size {
-        format!(
-            "BUG: The backup volume {from} size {backup} cannot be smaller than the DR volume \
-             {name} size {size}"
-        )
-    } else if backup == size {
-        return Ok(());
-    } else if is_incremental {
-        format!(
-            "need to expand the DR volume {name} to size {backup} before incremental restoration"
-        )
-    } else {
-        format!(
-            "BUG: The backup volume {from} size {backup} cannot be larger than normal restore \
-             volume {name} size {size}"
-        )
-    };
-    Err(Error::Refused(text))
 }
 
 async fn begin(

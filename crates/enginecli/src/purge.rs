@@ -1,15 +1,17 @@
-//! `snapshot purge` and `snapshot purge-status`.
+//! `snapshot purge` and `snapshot purge-status`. A controller of ours has all replicas begin, whatever
+//! becomes of this command; under another they are asked from here.
 
 use std::collections::BTreeMap;
 
 use rpc::ptypes::SnapshotPurgeStatusResponse;
+use rpc::volume::{PurgeReply, PurgeRequest, ReplicaError};
 use rpc::{Deadline, HeadParent, purge_request};
 use serde::Serialize;
 
 use super::console::Console;
 use super::error::{Answer as _, Error};
 use super::parse::Line;
-use super::session::{Member, Session, all_well, each};
+use super::session::{Member, Session, all_well, beyond, each};
 use super::table::flags as f;
 
 #[derive(Debug, Serialize)]
@@ -23,6 +25,13 @@ struct Status {
 
 pub(crate) async fn run(session: &Session, line: &Line) -> Result<(), Error> {
     let members = session.working_members().await?;
+    let skips = line.flags.switch(&f::SKIP_IF_IN_PROGRESS);
+    let fold = line.flags.switch(&f::FOLD_HEAD_PARENT);
+    let request = PurgeRequest { fold_head_parent: fold, skip_if_in_progress: skips };
+    let asked = session.volume(Deadline::Long)?.purge(request).await;
+    if let Some(reply) = beyond(asked, "failed to purge snapshots")? {
+        return all_begun(reply);
+    }
     let looked = each(&members, |member| look(session, member)).await;
     for (member, look) in looked {
         let address = &member.address;
@@ -33,16 +42,21 @@ pub(crate) async fn run(session: &Session, line: &Line) -> Result<(), Error> {
                     format!("cannot purge snapshots because replica {address} is rebuilding");
                 return Err(Error::Refused(text));
             }
-            Look::Purging if line.flags.switch(&f::SKIP_IF_IN_PROGRESS) => return Ok(()),
+            Look::Purging if skips => return Ok(()),
             Look::Purging => {
                 let text = format!("replica {address} is already purging snapshots");
                 return Err(Error::Refused(text));
             }
         }
     }
-    let fold = line.flags.switch(&f::FOLD_HEAD_PARENT);
     let head_parent = if fold { HeadParent::Fold } else { HeadParent::Keep };
     all_well(each(&members, |member| start(session, member, head_parent)).await)
+}
+
+fn all_begun(reply: PurgeReply) -> Result<(), Error> {
+    let text = |it: ReplicaError| format!("{}: {}", it.address, it.message);
+    let failed: Vec<String> = reply.errors.into_iter().map(text).collect();
+    if failed.is_empty() { Ok(()) } else { Err(Error::Refused(failed.join("; "))) }
 }
 
 /// What keeps a replica from purging.

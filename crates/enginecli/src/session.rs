@@ -7,7 +7,9 @@ use rpc::ptypes::controller_service_client::ControllerServiceClient;
 use rpc::ptypes::replica_service_client::ReplicaServiceClient;
 use rpc::ptypes::sync_agent_service_client::SyncAgentServiceClient;
 use rpc::ptypes::{Replica, ReplicaMode};
+use rpc::volume::volume_client::VolumeClient;
 use rpc::{Address, Deadline, Identity, Peer, connect};
+use tonic::{Code, Response, Status};
 
 use super::error::{Answer as _, Error};
 use super::parse::Line;
@@ -57,6 +59,12 @@ impl Session {
     pub(crate) fn patient_controller(&self, deadline: Deadline) -> Result<Controller, Error> {
         let peer = peer(&self.controller, &self.volume, &self.engine_instance, deadline)?;
         Ok(ControllerServiceClient::new(peer))
+    }
+
+    /// What a controller of ours does beyond the dialect.
+    pub(crate) fn volume(&self, deadline: Deadline) -> Result<VolumeClient<Peer>, Error> {
+        let peer = peer(&self.controller, &self.volume, &self.engine_instance, deadline)?;
+        Ok(VolumeClient::new(peer))
     }
 
     /// The connection itself, for the other services of the controller.
@@ -142,6 +150,25 @@ where
         async move { (member, asked.await) }
     }))
     .await
+}
+
+/// What a controller of ours answered to what is beyond the dialect; none if it is of the other kind, or
+/// older.
+pub(crate) fn beyond<T>(
+    reply: Result<Response<T>, Status>,
+    doing: &str,
+) -> Result<Option<T>, Error> {
+    match reply {
+        Ok(reply) => Ok(Some(reply.into_inner())),
+        Err(status) => match status.code() {
+            Code::Unimplemented => Ok(None),
+            // Its own words.
+            Code::Unknown if std::error::Error::source(&status).is_none() => {
+                Err(Error::refused(status.message()))
+            }
+            _ => Err(status).or_failed(doing),
+        },
+    }
 }
 
 /// Nothing if all went well, or one text with what each of the failed said.

@@ -38,7 +38,7 @@ use tokio::sync::oneshot;
 use tonic::Request;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
-use wire::membership::Standing;
+use wire::membership::{Claim, Standing};
 
 use self::backup::Backups;
 pub use self::error::AgentError;
@@ -185,13 +185,25 @@ impl Agent {
         self.own.upkeep(deadline)
     }
 
+    /// Whether the engine that asks has the replica: who calls without a claim is no engine that could
+    /// have lost it.
+    async fn check_claim(&self, asks: Option<&Claim>) -> Result<(), JobError> {
+        let Some(claim) = asks else { return Ok(()) };
+        let Some(standing) = self.standing().await? else { return Ok(()) };
+        standing.permits(claim).map_err(|refused| JobError::Refused(refused.to_string()))
+    }
+
+    /// What the replica keeps of its engines, if it is of a kind that does.
+    async fn standing(&self) -> Result<Option<Standing>, JobError> {
+        let asked = self.own_replica(Deadline::Usual)?.replica_get(()).await;
+        let replica = asked.asking("ask", &self.replica)?.replica.ok_or(JobError::NoReplica)?;
+        Ok(serde_json::from_str(&replica.holdfast_standing).ok())
+    }
+
     /// For what the replica is being filled now, to be handed to [`Self::tell_filled`]; `None`: it is
     /// of a kind that does not say.
     async fn adoption(&self) -> Result<Option<u64>, JobError> {
-        let asked = self.own_replica(Deadline::Usual)?.replica_get(()).await;
-        let replica = asked.asking("ask", &self.replica)?.replica.ok_or(JobError::NoReplica)?;
-        let standing = serde_json::from_str::<Standing>(&replica.holdfast_standing).ok();
-        Ok(standing.map(|standing| standing.adoption))
+        Ok(self.standing().await?.map(|standing| standing.adoption))
     }
 
     /// Lets the replica know that it has all it was to be filled with: no engine lets it be read

@@ -5,6 +5,7 @@
 //! and the ports derived from them. Never: what a method does.
 
 mod address;
+mod answered;
 mod claim;
 mod client;
 mod features;
@@ -18,6 +19,7 @@ mod stopping;
 mod trace;
 
 pub use address::{Address, AddressError};
+pub use answered::Answered;
 pub use claim::{SharedClaim, claim_of};
 pub use client::{Caller, Deadline, Peer, connect, connect_bulk, connect_claimed};
 pub use features::{Features, local_data_socket};
@@ -52,6 +54,7 @@ generated! {
     fanout = "holdfast.agent.v1.rs", "What sync agents that restore together ask each other.";
     health_v1 = "grpc.health.v1.rs", "The standard health protocol.";
     profilerrpc = "profilerrpc.rs", "The profiler switch.";
+    volume = "holdfast.engine.v1.rs", "What a command asks of a Holdfast engine.";
     upkeep = "holdfast.replica.v1.rs", "What a Holdfast sync agent asks of a Holdfast replica.";
 }
 

@@ -28,7 +28,14 @@ enum Role {
 const SETS: &[Set] = &[
     Set {
         proto: "crates/rpc/proto",
-        files: &["engine.proto", "fanout.proto", "health.proto", "profiler.proto", "upkeep.proto"],
+        files: &[
+            "engine.proto",
+            "fanout.proto",
+            "health.proto",
+            "profiler.proto",
+            "upkeep.proto",
+            "volume.proto",
+        ],
         generated: "crates/rpc/src/generated",
         role: Role::Both,
     },

@@ -1,16 +1,20 @@
 //! Starts and stops the frontend on request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures::future::join_all;
 use rpc::Features;
-use rpc::ptypes::RestoreStatusResponse;
 use tonic::Code;
 
 use crate::frontend::{FrontendError, FrontendOptions, FrontendState, Inherited};
+use crate::machine::restore::{Restored, Told, is_under_way, unfinished};
 
 use super::each::each;
 use super::engine::{Engine, Replica};
-use super::link::CallError;
+use super::link::{CallError, Link};
+use super::probe;
+use super::restore::{identity, restored};
 
 /// The frontends there are.
 const NAMES: [&str; 5] = ["socket", "nbd", "tgt-blockdev", "tgt-iscsi", "rest"];
@@ -28,53 +32,8 @@ pub(super) enum FrontendRejection {
     Frontend(#[from] FrontendError),
 }
 
-/// Why what the replicas hold is not to be shown to anybody yet, if so.
-fn unrestored(asked: &[Asked]) -> Option<String> {
-    let silent = asked.iter().find_map(|asked| asked.status.as_ref().err().map(|why| (asked, why)));
-    if let Some((Asked { address, .. }, why)) = silent {
-        return Some(format!(
-            "replica {address} does not say whether it holds a backup that was restored in part: {why}; \
-             try again when its agent answers"
-        ));
-    }
-    let seen = || asked.iter().filter_map(|it| Some((&it.address, it.status.as_ref().ok()?)));
-    for (address, status) in seen() {
-        let half = status.last_restored.is_empty()
-            && !(status.holdfast_unfinished.is_empty() && status.state != "error");
-        if status.is_restoring || half {
-            let backup = [&status.current_restoring_backup, &status.holdfast_unfinished];
-            let backup = backup.into_iter().find(|name| !name.is_empty());
-            let backup = backup.map_or("a backup", String::as_str);
-            return Some(format!("replica {address} has not finished to restore {backup}"));
-        }
-    }
-    // One that was rebuilt from another says nothing.
-    let mut restored = seen().filter(|(_, status)| !status.last_restored.is_empty());
-    let (first, wanted) = restored.next()?;
-    let (other, has) = restored.find(|(_, it)| it.last_restored != wanted.last_restored)?;
-    Some(format!(
-        "replica {first} holds backup {}, replica {other} backup {}",
-        wanted.last_restored, has.last_restored
-    ))
-}
-
-/// One that was interrupted too: it goes on from what it has noted as done, which another copy must
-/// not be written over.
-fn being_restored(asked: &[Asked]) -> bool {
-    let is_unfinished = |status: &RestoreStatusResponse| !status.holdfast_unfinished.is_empty();
-    unrestored(asked).is_some() || asked.iter().flat_map(|it| &it.status).any(is_unfinished)
-}
-
-fn is_restored(asked: &Asked) -> bool {
-    asked.status.as_ref().is_ok_and(|status| !status.last_restored.is_empty())
-}
-
-/// What a replica says of backups that were restored to it.
-#[derive(Debug)]
-struct Asked {
-    address: String,
-    /// Or why that is not known.
-    status: Result<RestoreStatusResponse, CallError>,
+fn is_restored(told: &Told) -> bool {
+    told.restored.as_ref().is_ok_and(|restored| !restored.last.is_empty())
 }
 
 /// That it cannot be asked means that it has no restore to speak of: it has no agent, or one that does
@@ -97,6 +56,13 @@ pub(super) enum Origin {
     Restored,
     /// From a backup that is not whole everywhere.
     Restoring,
+}
+
+/// Which copy it is, if it says so.
+async fn identity_of(link: &Link, limit: Duration) -> Result<Option<String>, String> {
+    let replica = link.get(limit).await.map_err(|error| error.to_string())?;
+    let standing = probe::standing(&replica).map_err(|error| error.to_string())?;
+    Ok(standing.as_ref().map(identity))
 }
 
 impl Engine {
@@ -135,14 +101,14 @@ impl Engine {
 
     /// Refuses while a replica holds part of a backup, or another one than the others.
     pub(super) async fn check_restored(&self) -> Result<(), String> {
-        unrestored(&self.restore_statuses().await).map_or(Ok(()), Err)
+        unfinished(&self.restores().await).map_or(Ok(()), Err)
     }
 
     /// Where what the replicas hold comes from.
     pub(super) async fn origin(&self) -> Origin {
-        let seen = self.restore_statuses().await;
+        let seen = self.restores().await;
         let has_frontend = !self.state().frontend.is_empty();
-        if being_restored(&seen) {
+        if is_under_way(&seen) {
             Origin::Restoring
         } else if !has_frontend && seen.iter().any(is_restored) {
             Origin::Restored
@@ -151,7 +117,7 @@ impl Engine {
         }
     }
 
-    async fn restore_statuses(&self) -> Vec<Asked> {
+    async fn restores(&self) -> Vec<Told> {
         let limit = self.hold_limit();
         let mut replicas = self.readable();
         replicas.retain(|replica| replica.link.file().is_none());
@@ -161,14 +127,25 @@ impl Engine {
             let member = members.iter().find(|member| Some(member.id) == replica.member);
             member.map_or(Features::NONE, |member| member.features)
         };
-        let told = replicas.into_iter().zip(asked).filter_map(|(replica, status)| {
-            let status = match status {
-                Err(error) if has_none_to_ask(features(&replica), &error) => return None,
-                other => other,
-            };
-            Some(Asked { address: replica.address, status })
+        let told = replicas.into_iter().zip(asked).filter_map(|(replica, status)| match status {
+            Err(error) if has_none_to_ask(features(&replica), &error) => None,
+            Ok(status) => Some((replica, Ok(restored(status)))),
+            Err(error) => Some((replica, Err(error.to_string()))),
         });
-        told.collect()
+        let told: Vec<(Replica, Result<Restored, String>)> = told.collect();
+        let names_others =
+            told.iter().flat_map(|(_, it)| it).any(|restored| !restored.companions.is_empty());
+        let identified = told.into_iter().map(|(replica, restored)| async move {
+            let known =
+                if names_others { identity_of(&replica.link, limit).await } else { Ok(None) };
+            let address = replica.address;
+            match known {
+                Ok(identity) => Told { address, identity, restored },
+                // It may be one of those that others name.
+                Err(why) => Told { address, identity: None, restored: restored.and(Err(why)) },
+            }
+        });
+        join_all(identified).await
     }
 
     pub(super) async fn frontend_shutdown(&self) -> Result<(), FrontendError> {
@@ -224,63 +201,12 @@ impl Engine {
 mod tests {
     use super::*;
 
-    fn status(last_restored: &str, unfinished: &str, state: &str) -> RestoreStatusResponse {
-        RestoreStatusResponse {
-            last_restored: last_restored.into(),
-            holdfast_unfinished: unfinished.into(),
-            state: state.into(),
-            is_restoring: state == "in_progress",
-            ..Default::default()
-        }
-    }
-
-    fn told(status: RestoreStatusResponse) -> Asked {
-        Asked { address: "r".to_owned(), status: Ok(status) }
-    }
-
     #[test]
     fn an_agent_that_does_not_answer_may_be_in_the_middle_of_a_restore() {
-        let late = CallError::TimedOut(std::time::Duration::from_secs(1));
+        let late = CallError::TimedOut(Duration::from_secs(1));
         assert!(!has_none_to_ask(Features::NONE, &late));
-        let silent = Asked { address: "b".to_owned(), status: Err(late) };
-        let seen = [told(status("", "", "")), silent];
-        assert!(unrestored(&seen).is_some_and(|why| why.contains("replica b")));
-        assert!(being_restored(&seen));
         let unreachable = CallError::Unreachable(tonic::Status::unavailable("refused"));
         assert!(has_none_to_ask(Features::NONE, &unreachable), "it has no agent");
         assert!(!has_none_to_ask(Features::AGENT, &unreachable));
-    }
-
-    #[test]
-    fn copies_are_not_made_equal_while_they_come_from_a_backup() {
-        let seen = |first: (&str, &str, &str), second: (&str, &str, &str)| {
-            [first, second].map(|(last, unfinished, state)| told(status(last, unfinished, state)))
-        };
-        for (first, second, wanted) in [
-            (("", "", ""), ("", "", ""), false),
-            (("one", "", "complete"), ("one", "", "complete"), false),
-            (("one", "", "complete"), ("", "one", ""), true),
-            (("one", "two", ""), ("one", "two", ""), true),
-            (("one", "", "complete"), ("two", "", "complete"), true),
-            (("one", "", "in_progress"), ("one", "", "complete"), true),
-        ] {
-            assert_eq!(being_restored(&seen(first, second)), wanted, "{first:?} {second:?}");
-        }
-    }
-
-    #[test]
-    fn only_whole_and_equal_restores_are_shown() {
-        let refused = |all: &[RestoreStatusResponse]| {
-            let seen: Vec<_> = all.iter().cloned().map(told).collect();
-            unrestored(&seen).is_some()
-        };
-        let (none, done) = (status("", "", ""), status("a", "", "complete"));
-        assert!(!refused(&[none.clone(), none.clone()]));
-        assert!(!refused(&[done.clone(), done.clone(), none]));
-        assert!(refused(&[done.clone(), status("a", "b", "in_progress")]));
-        assert!(refused(&[status("", "b", "")]), "it was killed halfway");
-        assert!(refused(&[status("", "", "error")]));
-        assert!(!refused(&[status("a", "b", "error")]), "the one before is whole");
-        assert!(refused(&[done, status("b", "", "complete")]), "they differ");
     }
 }

@@ -12,7 +12,9 @@ use std::time::Duration;
 use rpc::ptypes::replica_service_client::ReplicaServiceClient;
 use rpc::ptypes::sync_agent_service_client::SyncAgentServiceClient;
 use rpc::upkeep::upkeep_client::UpkeepClient;
-use rpc::{Address, AddressError, Deadline, Identity, Peer, SharedClaim, ptypes};
+use rpc::{
+    Address, AddressError, Answered, Deadline, HeadParent, Identity, Peer, SharedClaim, ptypes,
+};
 use tonic::{Code, Response, Status};
 use wire::membership::CUT_OFF_TEXT;
 
@@ -53,6 +55,18 @@ impl CallError {
             Code::Cancelled | Code::DeadlineExceeded => Self::Broken(status),
             Code::Unknown if std::error::Error::source(&status).is_some() => Self::Broken(status),
             _ => Self::Refused(status),
+        }
+    }
+
+    /// As commands of the dialect tell it.
+    pub(super) fn answered(&self) -> String {
+        match self {
+            Self::Unreachable(status) | Self::Broken(status) | Self::Refused(status) => {
+                Answered(status).to_string()
+            }
+            Self::TimedOut(_) | Self::RawFile { .. } | Self::File { .. } | Self::Empty(_) => {
+                self.to_string()
+            }
         }
     }
 
@@ -124,13 +138,13 @@ pub(super) struct Link {
     kind: Kind,
 }
 
-type Answered = Result<ptypes::Replica, CallError>;
+type Shown = Result<ptypes::Replica, CallError>;
 
 /// A method of `ReplicaService` that answers with the replica.
 macro_rules! replica_calls {
     ($($(#[$doc:meta])* $name:ident = $method:ident($($arg:ident: $type:ty),*) $request:expr;)*) => {$(
         $(#[$doc])*
-        pub(super) async fn $name(&self, limit: Duration $(, $arg: $type)*) -> Answered {
+        pub(super) async fn $name(&self, limit: Duration $(, $arg: $type)*) -> Shown {
             let mut client = self.process(stringify!($method))?.replica.clone();
             let reply = within(limit, client.$method($request)).await?;
             reply.replica.ok_or(CallError::Empty(stringify!($method)))
@@ -282,6 +296,35 @@ impl Link {
     ) -> Result<ptypes::RestoreStatusResponse, CallError> {
         let mut agent = self.process("restore_status")?.agent.clone();
         within(limit, agent.restore_status(())).await
+    }
+
+    /// Has the agent of this replica begin to restore a backup.
+    pub(super) async fn restore(
+        &self,
+        limit: Duration,
+        request: ptypes::BackupRestoreRequest,
+    ) -> Result<(), CallError> {
+        let mut agent = self.process("backup_restore")?.agent.clone();
+        within(limit, agent.backup_restore(request)).await
+    }
+
+    /// Has the agent of this replica begin to merge removed snapshots away.
+    pub(super) async fn purge(
+        &self,
+        limit: Duration,
+        head_parent: HeadParent,
+    ) -> Result<(), CallError> {
+        let mut agent = self.process("snapshot_purge")?.agent.clone();
+        within(limit, agent.snapshot_purge(rpc::purge_request(head_parent))).await
+    }
+
+    /// How far the agent of this replica is with that.
+    pub(super) async fn purge_status(
+        &self,
+        limit: Duration,
+    ) -> Result<ptypes::SnapshotPurgeStatusResponse, CallError> {
+        let mut agent = self.process("snapshot_purge_status")?.agent.clone();
+        within(limit, agent.snapshot_purge_status(())).await
     }
 
     /// Hands `take` every extent in which the layers above disk `above` hold data; `idle` is how

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use rpc::ptypes::controller_service_server::ControllerServiceServer;
+use rpc::volume::volume_server::VolumeServer;
 use rpc::{Health, Identity, Party, Watching};
 use tasks::Tasks;
 use tokio::net::TcpListener;
@@ -111,7 +112,7 @@ impl Engine {
     }
 }
 
-/// Serves `ControllerService` and what goes with it on `listener`, for ever.
+/// Serves `ControllerService`, what we have beyond it, and what goes with it on `listener`, for ever.
 pub async fn serve(engine: &Arc<Engine>, listener: TcpListener) -> Result<(), ControlError> {
     let broken = |error: &dyn std::error::Error| ControlError::Serve(error.to_string());
     let identity = Identity {
@@ -122,11 +123,14 @@ pub async fn serve(engine: &Arc<Engine>, listener: TcpListener) -> Result<(), Co
         identity.check(request.metadata(), Party::Controller)?;
         Ok(request)
     };
-    let service = ControllerServiceServer::with_interceptor(Service(Arc::clone(engine)), check);
+    let service = Service(Arc::clone(engine));
+    let beyond = VolumeServer::with_interceptor(service.clone(), check.clone());
+    let service = ControllerServiceServer::with_interceptor(service, check);
     let routes = rpc::common()
         .map_err(|error| broken(&error))?
         .add_service(Health::service(Watching::EverySecond))
-        .add_service(service);
+        .add_service(service)
+        .add_service(beyond);
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, "serving volume {} at {address}", engine.options.volume);
     }

@@ -35,7 +35,7 @@ fn replica_status(error: ReplicaError) -> Status {
 impl Service {
     /// Does it to its end: a caller that is gone leaves nothing half done. Where many wait for their turn,
     /// those that come are not begun as long, and go with their callers.
-    async fn owned<T, F>(
+    pub(super) async fn owned<T, F>(
         &self,
         name: &str,
         work: impl FnOnce(Arc<Engine>) -> F + Send,

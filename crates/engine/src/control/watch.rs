@@ -45,6 +45,19 @@ impl Engine {
         let _ = all.wait_for(|now| members.iter().any(|one| !is_used(now, *one))).await;
     }
 
+    /// What comes of a call to a member, or none if the member fails first.
+    pub(super) async fn unless_failed<T>(
+        &self,
+        member: ReplicaId,
+        call: impl Future<Output = T>,
+    ) -> Option<T> {
+        let members = [member];
+        tokio::select! {
+            done = call => Some(done),
+            () = self.any_failed(&members) => None,
+        }
+    }
+
     fn tell_failed(&self, member: &Member) {
         let address = self.address_of(member.id).unwrap_or_default();
         let reason = member.reason.as_deref().unwrap_or("no reason given");

@@ -39,6 +39,13 @@ pub struct Asked {
     pub address: String,
 }
 
+/// One that did not begin what it was asked for, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    pub address: String,
+    pub message: String,
+}
+
 /// What came of asking all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {

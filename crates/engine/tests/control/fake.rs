@@ -35,6 +35,14 @@ struct Shared {
     manners: Mutex<HashMap<&'static str, Manner>>,
     calls: Mutex<Vec<String>>,
     data: Mutex<Vec<u8>>,
+    /// What its agent says of backups and purges; none: it knows of neither.
+    agent: Mutex<Option<Agent>>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Agent {
+    pub(crate) restore: ptypes::RestoreStatusResponse,
+    pub(crate) purge: ptypes::SnapshotPurgeStatusResponse,
 }
 
 /// Serves until dropped.
@@ -90,6 +98,7 @@ impl Fake {
             manners: Mutex::default(),
             calls: Mutex::default(),
             data: Mutex::new(vec![0; size]),
+            agent: Mutex::default(),
         });
         let tasks = Tasks::new();
         let services = Service(Arc::clone(&shared));
@@ -126,6 +135,11 @@ impl Fake {
         change(&mut self.shared.replica.lock().unwrap());
     }
 
+    /// From now on its agent restores and purges, and never comes to an end with it.
+    pub(crate) fn has_agent(&self, agent: Agent) {
+        *self.shared.agent.lock().unwrap() = Some(agent);
+    }
+
     pub(crate) fn replica(&self) -> ptypes::Replica {
         self.shared.replica.lock().unwrap().clone()
     }
@@ -137,6 +151,10 @@ impl Fake {
     pub(crate) fn calls(&self, method: &str) -> usize {
         let calls = self.shared.calls.lock().unwrap();
         calls.iter().filter(|call| call.split(' ').next() == Some(method)).count()
+    }
+
+    pub(crate) fn all_calls(&self) -> Vec<String> {
+        self.shared.calls.lock().unwrap().clone()
     }
 
     pub(crate) fn called(&self, call: &str) -> bool {
@@ -202,6 +220,11 @@ impl Shared {
             R::Close => return None,
         };
         Some(Reply::Answer(Answer { sequence, offset: 0, outcome }))
+    }
+
+    fn agent<T>(&self, act: impl FnOnce(&mut Agent) -> T) -> Result<T, Status> {
+        let mut agent = self.agent.lock().unwrap();
+        agent.as_mut().map(act).ok_or_else(|| Status::unimplemented("agent"))
     }
 
     async fn enter(&self, method: &'static str, detail: &str) -> Result<(), Status> {
@@ -332,6 +355,43 @@ macro_rules! agent_methods {
                 }
             }
 
+            async fn restore_status(
+                &self,
+                _: Request<()>,
+            ) -> Result<Response<ptypes::RestoreStatusResponse>, Status> {
+                self.0.enter("restore_status", "").await?;
+                Ok(Response::new(self.0.agent(|agent| agent.restore.clone())?))
+            }
+
+            async fn backup_restore(
+                &self,
+                request: Request<ptypes::BackupRestoreRequest>,
+            ) -> Result<Response<()>, Status> {
+                let asked = request.into_inner();
+                let detail = format!("{} {}", asked.snapshot_disk_name, asked.holdfast_own_index);
+                self.0.enter("backup_restore", &detail).await?;
+                self.0.agent(|agent| {
+                    agent.restore.is_restoring = true;
+                    agent.restore.current_restoring_backup = "b1".to_owned();
+                    agent.restore.dest_file_name = asked.snapshot_disk_name;
+                })?;
+                Ok(Response::new(()))
+            }
+
+            async fn snapshot_purge(&self, _: Request<()>) -> Result<Response<()>, Status> {
+                self.0.enter("snapshot_purge", "").await?;
+                self.0.agent(|agent| agent.purge.is_purging = true)?;
+                Ok(Response::new(()))
+            }
+
+            async fn snapshot_purge_status(
+                &self,
+                _: Request<()>,
+            ) -> Result<Response<ptypes::SnapshotPurgeStatusResponse>, Status> {
+                self.0.enter("snapshot_purge_status", "").await?;
+                Ok(Response::new(self.0.agent(|agent| agent.purge.clone())?))
+            }
+
             $(async fn $method(&self, _: Request<$request>) -> Result<Response<$reply>, Status> {
                 self.0.enter(stringify!($method), "").await?;
                 Err(Status::unimplemented(stringify!($method)))
@@ -347,12 +407,8 @@ agent_methods! {
     volume_export: ptypes::VolumeExportRequest => ();
     backup_create: ptypes::BackupCreateRequest => ptypes::BackupCreateResponse;
     backup_remove: ptypes::BackupRemoveRequest => ();
-    backup_restore: ptypes::BackupRestoreRequest => ();
     backup_status: ptypes::BackupStatusRequest => ptypes::BackupStatusResponse;
     reset: () => ();
-    restore_status: () => ptypes::RestoreStatusResponse;
-    snapshot_purge: () => ();
-    snapshot_purge_status: () => ptypes::SnapshotPurgeStatusResponse;
     replica_rebuild_status: () => ptypes::ReplicaRebuildStatusResponse;
     snapshot_clone_status: () => ptypes::SnapshotCloneStatusResponse;
     snapshot_hash: ptypes::SnapshotHashRequest => ();

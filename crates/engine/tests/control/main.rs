@@ -13,6 +13,7 @@ mod fence;
 mod files;
 mod fill;
 mod handover;
+mod restore;
 mod rig;
 mod serving;
 mod set;

@@ -9,6 +9,7 @@ use engine::core::{Command, Done};
 use engine::{Backend, ControllerOptions, DataProtocol, NbdOptions};
 use rpc::ptypes::controller_service_client::ControllerServiceClient;
 use rpc::ptypes::{self, ReplicaMode};
+use rpc::volume::volume_client::VolumeClient;
 use rpc::{Address, Deadline, Identity, Peer};
 use tasks::Tasks;
 use tokio::net::TcpListener;
@@ -79,6 +80,12 @@ impl Rig {
         ControllerServiceClient::new(
             rpc::connect(&self.address, identity, Deadline::Usual).unwrap(),
         )
+    }
+
+    /// For what the dialect does not have.
+    pub(crate) fn beyond(&self) -> VolumeClient<Peer> {
+        let identity = Identity { volume: VOLUME.into(), instance: String::new() };
+        VolumeClient::new(rpc::connect(&self.address, identity, Deadline::Usual).unwrap())
     }
 
     pub(crate) async fn modes(&self) -> Vec<(String, ReplicaMode)> {

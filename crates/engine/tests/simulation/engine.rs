@@ -63,6 +63,10 @@ pub(crate) struct Engine {
     /// The one that the others are made alike.
     pub(crate) reader: Option<ReplicaId>,
     pub(crate) job: Job,
+    /// Clients have it: what its copies hold is whole.
+    pub(crate) is_shown: bool,
+    /// The backup that this engine has asked copies to restore last.
+    pub(crate) asked_for: Option<String>,
     calls: BTreeMap<u64, (usize, Duration)>,
     next_call: u64,
     effects: VecDeque<Effect>,
@@ -81,6 +85,8 @@ impl Engine {
             base: None,
             reader: None,
             job: Job::Idle,
+            is_shown: false,
+            asked_for: None,
             calls: BTreeMap::new(),
             next_call: 0,
             effects: VecDeque::new(),
@@ -100,6 +106,8 @@ impl Engine {
         self.effects.clear();
         self.job = Job::Idle;
         self.mending = Mending::No;
+        self.is_shown = self.shared.style.shown_from == Duration::ZERO;
+        self.asked_for = None;
         self.open_all(context);
     }
 
@@ -168,7 +176,8 @@ impl Engine {
                 context.set_timer(Duration::from_millis(pause), Timer::Job);
             }
             Timer::Restart => self.restart(context),
-            Timer::Task(_) => {}
+            Timer::Late(peer) => self.call_late(*peer, context),
+            Timer::Task(_) | Timer::Restore => {}
         }
         self.perform(context);
     }
@@ -328,10 +337,11 @@ impl Engine {
     fn make_requests(&mut self, context: &mut Context<'_, Party>) {
         // Nobody has the volume while it is taken back to a snapshot.
         let is_reverted = matches!(&self.job, Job::Change(change) if change.is_revert());
-        let serving = matches!(self.phase, Phase::Serving) && !is_reverted;
+        let serving = matches!(self.phase, Phase::Serving) && !is_reverted && self.is_shown;
         if !serving || context.now() > self.shared.style.clients_until {
             return;
         }
+        self.check_shown();
         for _ in 0..=context.rng().below(3) {
             if self.shared.oracle.borrow().open(self.own) < REQUESTS_MAX {
                 let value = self.shared.oracle.borrow_mut().fresh_value();
@@ -344,6 +354,7 @@ impl Engine {
     /// No hold or request is left, and all replicas are in use.
     pub(crate) fn is_calm(&self) -> bool {
         matches!(self.phase, Phase::Serving)
+            && self.is_shown
             && matches!(self.job, Job::Idle)
             && self.is_mended()
             && self.readable().len() == NAMES.len()

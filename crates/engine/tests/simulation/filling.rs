@@ -64,7 +64,7 @@ impl Engine {
     fn filling(&mut self) -> Option<&mut Filling> {
         match &mut self.job {
             Job::Rebuild(filling) => Some(filling),
-            Job::Idle | Job::Check { .. } | Job::Change(_) => None,
+            Job::Idle | Job::Check { .. } | Job::Change(_) | Job::Restore(_) | Job::Show(_) => None,
         }
     }
 

@@ -1,10 +1,12 @@
-//! What the control side does with a volume in use: snapshots, rebuilds, and looking whether all
+//! What the control side does with a volume: restores and showing it, and once it is in use snapshots,
+//! rebuilds, and looking whether all
 //! copies are alike. One job at a time.
 
 use std::cell::Ref;
 use std::collections::BTreeSet;
 
 use engine::core::{Done, Fault, Hold, HoldId, Mode, Token};
+use engine::machine::restore;
 use engine::machine::together::Event;
 use testkit::sim::Context;
 
@@ -13,6 +15,7 @@ use crate::engine::{Engine, Phase};
 use crate::filling::Filling;
 use crate::message::Return;
 use crate::party::{NAMES, Party, SIZE};
+use crate::restoring::{Restoring, Showing};
 use crate::store::Store;
 
 const FLUSHED: Hold = Hold::Changes { flush: true };
@@ -23,6 +26,8 @@ pub(crate) enum Job {
     Check { hold: HoldId, begin: u64, flush: bool },
     Change(Box<Change>),
     Rebuild(Box<Filling>),
+    Restore(Box<Restoring>),
+    Show(Box<Showing>),
 }
 
 impl Engine {
@@ -32,6 +37,9 @@ impl Engine {
             return;
         }
         self.forget_calls();
+        if !self.is_shown {
+            return self.begin_standby_job(context);
+        }
         let missing = (0..NAMES.len()).find(|peer| self.mode(*peer) != Some(Mode::Rw));
         match (missing, context.rng().below(10)) {
             (Some(target), 0..7) => self.begin_filling(target, context),
@@ -102,6 +110,8 @@ impl Engine {
                 }
             }
             Job::Rebuild(_) => self.filling_returned(peer, result, context),
+            Job::Restore(_) => self.restore_returned(peer, result, context),
+            Job::Show(_) => self.show_returned(peer, result, context),
         }
     }
 
@@ -130,7 +140,16 @@ impl Engine {
                 self.on_change(Event::Recorded(recorded), context);
             }
             Job::Rebuild(filling) if filling.awaits(token) => self.filling_recorded(context),
-            Job::Idle | Job::Check { .. } | Job::Change(_) | Job::Rebuild(_) => return false,
+            Job::Restore(restoring) if restoring.awaits(token) => {
+                let recorded = result.as_ref().map(|_| ()).map_err(ToString::to_string);
+                self.on_restore(restore::Event::Recorded(recorded), context);
+            }
+            Job::Idle
+            | Job::Check { .. }
+            | Job::Change(_)
+            | Job::Rebuild(_)
+            | Job::Restore(_)
+            | Job::Show(_) => return false,
         }
         true
     }

@@ -1,7 +1,7 @@
 //! The engine's core in a world of faults: every history must keep what was promised.
 //!
 //! One engine, three replicas, a client that reads and writes by chance, and a control side that
-//! starts, mends, takes snapshots and rebuilds. Replicas lose power, are killed, stall, lie, fill
+//! starts, mends, takes snapshots, rebuilds and restores. Replicas lose power, are killed, stall, lie, fill
 //! up; the engine is killed; the network parts. An oracle that sees all requests knows what may be
 //! read and what must be on disk.
 
@@ -17,6 +17,7 @@ mod oracle;
 mod party;
 mod plan;
 mod replica;
+mod restoring;
 mod start;
 mod store;
 
@@ -128,6 +129,9 @@ fn what_was_promised_is_kept() {
         total.expansions += tally.expansions;
         total.busy += tally.busy;
         total.chains += tally.chains;
+        total.restores += tally.restores;
+        total.shown += tally.shown;
+        total.passed_over += tally.passed_over;
     });
     println!("{played} seeds: {total:?}");
     if played >= 100 {
@@ -135,8 +139,10 @@ fn what_was_promised_is_kept() {
         assert!(total.requests > 50 * played, "{total:?}");
         assert!(total.faults > 0 && total.starts > 2 * played, "{total:?}");
         assert!(total.rebuilds > played && total.mends > played, "{total:?}");
-        assert!(total.snapshots > played && total.checks > played, "{total:?}");
+        assert!(total.snapshots > played && 2 * total.checks > played, "{total:?}");
         assert!(total.cut_offs > 0 && total.waits > 0, "{total:?}");
+        assert!(total.restores > played / 10 && total.shown > 0, "{total:?}");
+        assert!(total.passed_over > 0, "{total:?}");
         assert!(total.reverts > 0 && total.expansions > 0 && total.chains > 0, "{total:?}");
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use engine::core::start::Layer;
+use engine::machine::restore::View;
 use wire::frame::{Answer, Request};
 use wire::membership::{Claim, Standing};
 
@@ -68,6 +69,14 @@ pub(crate) enum Call {
     Mark {
         rebuilding: bool,
     },
+    /// What it shows of itself and of backups.
+    View,
+    /// Begins to restore what the backup holds, and goes on by itself.
+    Restore {
+        backup: String,
+        companions: Vec<String>,
+        content: Bytes,
+    },
     Fetch {
         name: String,
         offset: usize,
@@ -89,7 +98,13 @@ pub(crate) enum Call {
 impl Call {
     /// All copies are to do it together.
     pub(crate) fn is_for_all(&self) -> bool {
-        matches!(self, Self::Snapshot { .. } | Self::Revert { .. } | Self::Expand { .. })
+        matches!(
+            self,
+            Self::Snapshot { .. }
+                | Self::Revert { .. }
+                | Self::Expand { .. }
+                | Self::Restore { .. }
+        )
     }
 }
 
@@ -99,6 +114,7 @@ pub(crate) enum Return {
     Opened(Box<Opened>),
     Data(Bytes),
     Counter { counter: i64, layers: Layers },
+    View(Box<View>),
     Marked,
     Done,
 }
@@ -141,6 +157,9 @@ impl fmt::Debug for Message {
             }
             Self::Call { call, request: Call::Finish { counter, .. }, .. } => {
                 write!(out, "call {call} finish {counter}")
+            }
+            Self::Call { call, request: Call::Restore { backup, .. }, .. } => {
+                write!(out, "call {call} restore {backup}")
             }
             Self::Call { call, request, .. } => write!(out, "call {call} {request:?}"),
             Self::Return { call, result: Ok(Return::Data(_)) } => write!(out, "return {call} data"),

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use bytes::Bytes;
 use engine::core::{Command, Done, Fault, Token};
 
 pub(crate) const CELL: usize = 512;
@@ -64,6 +65,8 @@ pub(crate) struct Oracle {
     snapshots: BTreeMap<String, Vec<Option<u64>>>,
     /// When each was taken.
     taken: BTreeMap<String, u64>,
+    /// What each backup holds.
+    backups: BTreeMap<String, u64>,
     pub(crate) violation: Option<String>,
     pub(crate) completed: u64,
     pub(crate) failed: u64,
@@ -111,6 +114,7 @@ impl Oracle {
             newest: 0,
             snapshots: BTreeMap::new(),
             taken: BTreeMap::new(),
+            backups: BTreeMap::new(),
             violation: None,
             completed: 0,
             failed: 0,
@@ -375,6 +379,29 @@ impl Oracle {
 
     pub(crate) fn knows(&self, name: &str) -> bool {
         self.snapshot(name).is_some()
+    }
+
+    /// There is a backup of this name, of some other volume.
+    pub(crate) fn make_backup(&mut self, name: &str) {
+        if !self.backups.contains_key(name) {
+            let value = self.fresh_value();
+            self.backups.insert(name.to_owned(), value);
+        }
+    }
+
+    pub(crate) fn backup(&self, name: &str, size: usize) -> Bytes {
+        bytes_of(self.backups[name], size / CELL).into()
+    }
+
+    /// Clients see the volume for the first time: it holds this backup, or nothing.
+    pub(crate) fn show(&mut self, backup: Option<&str>, size: usize) {
+        let value = backup.map_or(0, |name| self.backups[name]);
+        for (at, cell) in self.cells.iter_mut().enumerate() {
+            let value = if at < size / CELL { value } else { 0 };
+            let kept = Kept::Safe;
+            cell.writes = vec![Write { value, begin: 0, end: 0, kept, token: u64::MAX }];
+            (cell.undefined, cell.seen) = (None, None);
+        }
     }
 
     /// An engine takes the volume back to a snapshot: as if all of it were written anew.

@@ -36,6 +36,8 @@ pub(crate) struct Style {
     pub(crate) clients_until: Duration,
     /// Before it is expanded, if ever.
     pub(crate) first_size: usize,
+    /// Until then it takes backups and nobody sees it.
+    pub(crate) shown_from: Duration,
 }
 
 impl Style {
@@ -58,6 +60,8 @@ impl Style {
         let mixed = features.iter().any(|it| !it.has(Features::MEMBERSHIP));
         let counters =
             if members { mixed || rng.permille(500) } else { !records || rng.permille(500) };
+        let is_standby = members && !mixed && rng.permille(400);
+        let standby = Duration::from_millis(400 + rng.below(2_200) as u64);
         Self {
             records,
             members,
@@ -66,6 +70,7 @@ impl Style {
             features,
             clients_until,
             first_size: if rng.permille(500) { SIZE } else { SIZE / 2 },
+            shown_from: if is_standby { standby } else { Duration::ZERO },
         }
     }
 }
@@ -89,6 +94,21 @@ pub(crate) struct Tally {
     pub(crate) busy: u64,
     /// Starts that refused a copy for its snapshots.
     pub(crate) chains: u64,
+    /// Restores that all copies began.
+    pub(crate) restores: u64,
+    /// Volumes that were shown with a backup.
+    pub(crate) shown: u64,
+    /// Volumes that were not shown yet since a copy had not been asked.
+    pub(crate) passed_over: u64,
+}
+
+/// What whoever keeps a volume on standby remembers.
+#[derive(Debug, Default)]
+pub(crate) struct Manager {
+    /// How many there are; the last one is wanted.
+    pub(crate) backups: u64,
+    /// Clients have it, and it takes no more backups.
+    pub(crate) shown: bool,
 }
 
 #[derive(Debug)]
@@ -101,6 +121,7 @@ pub(crate) struct Shared {
     /// The size that the volume is to have, and the one that the manager knows it to have.
     pub(crate) wanted_size: Cell<usize>,
     pub(crate) known_size: Cell<usize>,
+    pub(crate) manager: RefCell<Manager>,
     pub(crate) sessions: Cell<u64>,
     pub(crate) tally: Cell<Tally>,
 }
@@ -119,6 +140,7 @@ impl Shared {
             failed: RefCell::new([false; 3]),
             wanted_size: Cell::new(size),
             known_size: Cell::new(0),
+            manager: RefCell::default(),
             sessions: Cell::new(0),
             tally: Cell::new(Tally::default()),
         })
@@ -152,6 +174,10 @@ pub(crate) enum Role {
 pub(crate) enum Timer {
     /// A replica gets round to something.
     Task(u64),
+    /// It restores so much more of a backup.
+    Restore,
+    /// A call to this peer leaves late: its connection took that long.
+    Late(usize),
     Tick,
     Client,
     Job,
@@ -188,6 +214,7 @@ impl Node for Party {
     fn on_timer(&mut self, timer: Timer, context: &mut Context<'_, Self>) {
         match (self, timer) {
             (Self::Replica(replica), Timer::Task(id)) => replica.on_task(id, context),
+            (Self::Replica(replica), Timer::Restore) => replica.on_restore(context),
             (Self::Engine(engine), timer) => engine.on_timer(&timer, context),
             (Self::Replica(_), _) => {}
         }

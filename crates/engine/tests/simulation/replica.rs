@@ -46,12 +46,17 @@ impl Replica {
                 let before = (self.store.borrow().engine.clone(), self.store.borrow().session);
                 let clock = i64::from_le_bytes(context.rng().number().to_le_bytes());
                 // For reasons of its own, and not the others.
+                let restores = matches!(request, Call::Restore { .. });
                 let refuses = request.is_for_all() && context.rng().permille(50);
                 let result = if refuses {
                     Err("too many files are open".to_owned())
                 } else {
                     self.call(from, session, claim.as_ref(), request, clock)
                 };
+                if restores && result.is_ok() {
+                    let pause = pause(context.rng());
+                    context.set_timer(pause, Timer::Restore);
+                }
                 if let (engine, Some(cut)) = before
                     && self.store.borrow().session != Some(cut)
                 {
@@ -100,6 +105,13 @@ impl Replica {
         let task = Task { from: from.to_owned(), session, request, sync: store.begin_sync() };
         self.tasks.insert(self.next, task);
         context.set_timer(delay, Timer::Task(self.next));
+    }
+
+    pub(crate) fn on_restore(&mut self, context: &mut Context<'_, Party>) {
+        if self.store.borrow_mut().go_on_restoring() {
+            let pause = pause(context.rng());
+            context.set_timer(pause, Timer::Restore);
+        }
     }
 
     pub(crate) fn on_task(&mut self, id: u64, context: &mut Context<'_, Party>) {
@@ -167,6 +179,10 @@ impl Replica {
             Call::Snapshot { name, kept } => store.snapshot(&name, kept).map(|()| Return::Done),
             Call::Revert { name } => store.revert(&name).map(|()| Return::Done),
             Call::Expand { size } => store.expand(size).map(|()| Return::Done),
+            Call::View => Ok(Return::View(Box::new(store.view()))),
+            Call::Restore { backup, companions, content } => {
+                store.begin_restore(backup, companions, content).map(|()| Return::Done)
+            }
             Call::Fetch { name, offset, len } => match store.layers.all.get(&name) {
                 Some(copy) => Ok(Return::Data(copy.content.slice(offset..offset + len))),
                 None => Err(format!("no snapshot {name}")),
@@ -187,6 +203,11 @@ impl Replica {
             }
         }
     }
+}
+
+/// Between two parts of a restore.
+fn pause(rng: &mut Rng) -> Duration {
+    Duration::from_millis(1 + rng.below(250) as u64)
 }
 
 fn delay(rng: &mut Rng, slow: bool) -> Duration {

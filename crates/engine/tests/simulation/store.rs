@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use engine::core::start;
+use engine::machine::restore::{Restored, View};
 use rpc::Features;
 use testkit::sim::Rng;
 use wire::frame::{Outcome, Request, Run, encode_runs};
@@ -49,6 +50,31 @@ pub(crate) struct Layers {
     chain: Vec<String>,
 }
 
+/// Of a volume that is restored or was: below the head there is one disk.
+const HEAD: &str = "volume-head-000.img";
+const BELOW: &str = "volume-snap-restored.img";
+
+/// What a copy knows of backups. All but what runs is on disk at once.
+#[derive(Debug, Default)]
+pub(crate) struct Restore {
+    /// The backup that it holds, if it is whole, and those that were asked for that one.
+    pub(crate) last: String,
+    companions: Vec<String>,
+    /// What was begun and is not done.
+    pub(crate) unfinished: String,
+    next_companions: Vec<String>,
+    /// It holds parts of two.
+    is_folding: bool,
+    pub(crate) running: Option<Bytes>,
+}
+
+impl Restore {
+    /// It has this one, or is on its way to it.
+    pub(crate) fn follows(&self, backup: &str) -> bool {
+        self.last == backup || self.unfinished == backup
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) head: Vec<u8>,
@@ -70,6 +96,7 @@ pub(crate) struct Store {
     /// What it keeps of its engines and the other copies; none if it is of a kind that does not.
     /// Every change of it is on disk at once.
     pub(crate) standing: Option<Standing>,
+    pub(crate) restore: Restore,
     /// The engine it serves.
     pub(crate) engine: String,
     /// The connection it serves.
@@ -101,6 +128,7 @@ impl Store {
             ailment: Ailment::Nothing,
             reached: 0,
             standing: features.has(Features::MEMBERSHIP).then(Standing::default),
+            restore: Restore::default(),
             engine: String::new(),
             session: None,
             last_session: 0,
@@ -126,6 +154,7 @@ impl Store {
     pub(crate) fn end_process(&mut self) {
         self.session = None;
         self.rebuild = None;
+        self.restore.running = None;
     }
 
     pub(crate) fn is_on_disk(&self) -> bool {
@@ -323,6 +352,69 @@ impl Store {
         Ok(())
     }
 
+    /// What it shows of itself.
+    pub(crate) fn view(&self) -> View {
+        let identity = self.standing.as_ref();
+        let restore = &self.restore;
+        View {
+            identity: identity.map(|it| format!("{}@{}", it.id, it.adoption)),
+            is_rebuilding: self.rebuilding,
+            head: HEAD.to_owned(),
+            disks: vec![HEAD.to_owned(), BELOW.to_owned()],
+            restored: Restored {
+                last: restore.last.clone(),
+                companions: restore.companions.clone(),
+                unfinished: restore.unfinished.clone(),
+                running: restore.running.as_ref().map(|_| restore.unfinished.clone()),
+                ..Restored::default()
+            },
+            ..View::default()
+        }
+    }
+
+    /// Begins, as an agent does; what it holds stays whole meanwhile. That it was begun is on disk.
+    pub(crate) fn begin_restore(
+        &mut self,
+        backup: String,
+        companions: Vec<String>,
+        content: Bytes,
+    ) -> Result<(), String> {
+        self.refusal()?;
+        if self.restore.running.is_some() {
+            return Err("there is one already in progress".to_owned());
+        }
+        if self.restore.last == backup {
+            return Err(format!("already restored backup {backup}"));
+        }
+        self.restore.unfinished = backup;
+        self.restore.next_companions = companions;
+        self.restore.running = Some(content);
+        Ok(())
+    }
+
+    /// Does the next part of what is being restored; whether more is to be done. What comes first leaves it
+    /// half old and half new.
+    pub(crate) fn go_on_restoring(&mut self) -> bool {
+        if self.refusal().is_err() {
+            return true;
+        }
+        let Some(content) = self.restore.running.clone() else { return false };
+        let half = content.len() / 2;
+        if !self.restore.is_folding {
+            self.restore.is_folding = true;
+            self.restore.last.clear();
+            self.head[..half].copy_from_slice(&content[..half]);
+            self.disk[..half].copy_from_slice(&content[..half]);
+            return true;
+        }
+        self.head.copy_from_slice(&content);
+        self.disk.copy_from_slice(&content);
+        let backup = std::mem::take(&mut self.restore.unfinished);
+        let companions = std::mem::take(&mut self.restore.next_companions);
+        self.restore = Restore { last: backup, companions, ..Restore::default() };
+        false
+    }
+
     /// Empties it, to be filled from another.
     pub(crate) fn begin_rebuild(&mut self, size: usize) {
         self.head = vec![0; size];
@@ -330,6 +422,7 @@ impl Store {
         self.dirty.clear();
         self.written.clear();
         self.layers = Layers::default();
+        self.restore = Restore::default();
         let base = vec![0xee; size];
         self.rebuild = Some(Rebuild { name: String::new(), base });
         self.counter = 0;

@@ -6,6 +6,10 @@ use rpc::ptypes::{
     RestoreStatusResponse, SnapshotPurgeStatusResponse, Volume,
 };
 
+use rpc::volume::{ReplicaError, RestoreReply};
+use tonic::Status;
+
+use crate::store::Store;
 use crate::world::{World, fatal, run};
 
 fn replica(disks: &[&str]) -> Replica {
@@ -118,6 +122,41 @@ fn a_restore_is_refused_before_anything_is_touched() {
     let up = Volume { frontend_state: "up".into(), ..Volume::default() };
     world.controller.on("volume_get", up);
     assert_eq!(refused(&world), "volume frontend enabled, cannot perform restore\n");
+    assert!(world.calls_of("backup_restore").is_empty());
+}
+
+/// Killed anywhere, the command leaves nothing half begun.
+#[test]
+fn a_controller_of_ours_is_asked_once_and_asks_the_replicas_itself() {
+    let place = tempfile::tempdir().unwrap();
+    let store = Store::at(&place.path().join("store"));
+    let image = place.path().join("image");
+    durable::replace(&image, &vec![1; 4 << 20]).unwrap();
+    store.back_up("vv", "bb", &image);
+    let world = World::ours(2);
+    let line = format!("backup restore {} --concurrent-limit 3", store.url("vv", "bb"));
+    assert_eq!(world.ok(&line), "");
+    assert_eq!(world.called(), ["controller.volume_get", "controller.restore"]);
+    let request = &world.calls_of("restore")[0].request;
+    for part in [
+        "backup_name: \"bb\"",
+        "backup_volume: \"vv\"",
+        "backup_bytes: 4194304",
+        "concurrent_limit: 3",
+        "go_on: false",
+    ] {
+        assert!(request.contains(part), "{part}: {request}");
+    }
+    let error = ReplicaError { address: "tcp://a".into(), message: "no space".into() };
+    world.controller.on("restore", RestoreReply { errors: vec![error] });
+    let outcome = world.run(&line);
+    let wanted = "{\n\t\"ReplicaErrors\": [\n\t\t{\n\t\t\t\"Address\": \"tcp://a\",\n\t\t\t\"Message\": \
+                  \"no space\"\n\t\t}\n\t]\n}\n";
+    assert_eq!((outcome.exit_code, outcome.out.as_str()), (1, wanted));
+    assert_eq!(fatal(&outcome.err), "tcp://a: no space");
+    world.controller.refuse::<RestoreReply>("restore", Status::unknown("not now"));
+    let outcome = world.run(&line);
+    assert_eq!((outcome.exit_code, outcome.out.as_str()), (1, "not now\n"));
     assert!(world.calls_of("backup_restore").is_empty());
 }
 

@@ -118,6 +118,11 @@ fake! { FakeController, controller_service_server::ControllerService:
     metrics_get(()) -> MetricsGetReply;
 }
 
+fake! { FakeVolume, rpc::volume::volume_server::Volume:
+    restore(rpc::volume::RestoreRequest) -> rpc::volume::RestoreReply;
+    purge(rpc::volume::PurgeRequest) -> rpc::volume::PurgeReply;
+}
+
 fake! { FakeProfiler, Profiler:
     profiler_op(ProfilerOpRequest) -> ProfilerOpReply;
 }

@@ -6,6 +6,7 @@ use rpc::ptypes::{
     DiskInfo, DiskMarkAsRemovedResponse, Replica, ReplicaMode, SnapshotHashStatusResponse,
     SnapshotPurgeStatusResponse, VolumeSnapshotReply,
 };
+use rpc::volume::{PurgeReply, ReplicaError};
 use tonic::Status;
 
 use crate::world::World;
@@ -110,6 +111,21 @@ fn a_purge_is_started_on_all_replicas_that_did_not_fail() {
     assert_eq!(world.error("snapshot purge"), world.fill(wanted));
     assert_eq!(world.ok("snapshot purge --skip-if-in-progress"), "");
     assert!(world.calls_of("snapshot_purge").is_empty());
+}
+
+#[test]
+fn a_controller_of_ours_has_all_replicas_purge_by_itself() {
+    let world = World::ours(2);
+    assert_eq!(world.ok("snapshot purge --fold-head-parent"), "");
+    assert_eq!(world.called(), ["controller.replica_list", "controller.purge"]);
+    let request = &world.calls_of("purge")[0].request;
+    assert!(request.contains("fold_head_parent: true, skip_if_in_progress: false"), "{request}");
+    let error = |address: &str| ReplicaError { address: address.into(), message: "busy".into() };
+    let errors = vec![error("tcp://a"), error("tcp://b")];
+    world.controller.on("purge", PurgeReply { errors });
+    assert_eq!(world.error("snapshot purge"), "tcp://a: busy; tcp://b: busy");
+    world.controller.refuse::<PurgeReply>("purge", Status::unknown("not now"));
+    assert_eq!(world.error("snapshot purge"), "not now");
 }
 
 #[test]

@@ -13,12 +13,13 @@ use rpc::ptypes::{
     ControllerReplica, Replica, ReplicaAddress, ReplicaGetResponse, ReplicaListReply, ReplicaMode,
     Volume,
 };
+use rpc::volume::volume_server::VolumeServer;
 use tokio::runtime::Runtime;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
-use crate::fakes::{Call, Fake, FakeAgent, FakeController, FakeProfiler, FakeReplica};
+use crate::fakes::{Call, Fake, FakeAgent, FakeController, FakeProfiler, FakeReplica, FakeVolume};
 
 const PORT_TRIES: usize = 200;
 
@@ -28,6 +29,12 @@ pub(crate) struct World {
     pub(crate) controller: Fake,
     controller_port: u16,
     pub(crate) replicas: Vec<Node>,
+}
+
+/// Of which kind a controller is.
+enum Kind {
+    Ours,
+    Theirs,
 }
 
 /// A replica and its agent.
@@ -49,6 +56,15 @@ pub(crate) struct Outcome {
 impl World {
     /// A volume of 4 MiB with as many replicas as modes are given.
     pub(crate) fn new(modes: &[ReplicaMode]) -> Self {
+        Self::under(Kind::Theirs, modes)
+    }
+
+    /// The same with a controller that does more than the dialect has.
+    pub(crate) fn ours(replicas: usize) -> Self {
+        Self::under(Kind::Ours, &vec![ReplicaMode::Rw; replicas])
+    }
+
+    fn under(kind: Kind, modes: &[ReplicaMode]) -> Self {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
         let calls = Arc::default();
@@ -57,6 +73,10 @@ impl World {
         let controller_port = listener.local_addr().unwrap().port();
         let routes = Routes::new(ControllerServiceServer::new(FakeController(controller.clone())))
             .add_service(ProfilerServer::new(FakeProfiler(controller.clone())));
+        let routes = match kind {
+            Kind::Theirs => routes,
+            Kind::Ours => routes.add_service(VolumeServer::new(FakeVolume(controller.clone()))),
+        };
         let mut world = Self { runtime, calls, controller, controller_port, replicas: Vec::new() };
         world.serve(listener, routes);
         for _ in modes {

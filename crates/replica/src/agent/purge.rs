@@ -28,7 +28,12 @@ use crate::disk::{
 const STEP_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Begins a purge, or says why not.
-pub(crate) async fn start(agent: &Arc<Agent>, head_parent: HeadParent) -> Result<(), JobError> {
+pub(crate) async fn start(
+    agent: &Arc<Agent>,
+    head_parent: HeadParent,
+    engine: Option<wire::membership::Claim>,
+) -> Result<(), JobError> {
+    agent.check_claim(engine.as_ref()).await?;
     let claim = agent.statuses.begin(Kind::Purge, &agent.replica, |_| {})?;
     let purge = Purge { agent: Arc::clone(agent), claim, head_parent, done: 0, total: 0 };
     match purge.replica().await {

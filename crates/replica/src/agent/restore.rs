@@ -19,6 +19,7 @@ use durable::{Mode, RealDisk};
 use rpc::Deadline;
 use rpc::ptypes::{BackupRestoreRequest, RestoreStatusResponse};
 use tokio::sync::oneshot;
+use wire::membership::Claim;
 
 pub(super) use self::fanout::{Current, FanOutService};
 use self::fanout::{Parts, Peers, Shared};
@@ -33,6 +34,7 @@ use crate::disk::{DiskName, During, checksum_file, meta_file};
 pub(crate) async fn start(
     agent: &Arc<Agent>,
     request: BackupRestoreRequest,
+    claim: Option<Claim>,
 ) -> Result<(), JobError> {
     if request.snapshot_disk_name.is_empty() {
         return Err(JobError::NoSnapshotDisk);
@@ -43,6 +45,7 @@ pub(crate) async fn start(
     if agent.statuses.board().rebuild.is_running() {
         return Err(JobError::AlreadyRebuilding);
     }
+    agent.check_claim(claim.as_ref()).await?;
     let url = BackupUrl::parse(&request.backup)?;
     let (volume, backup) = url.require_backup()?;
     let job = Job {
@@ -58,6 +61,7 @@ pub(crate) async fn start(
         together: request.holdfast_together,
         own_index: request.holdfast_own_index,
         key: request.holdfast_key,
+        companions: request.holdfast_companions,
         text: request.backup,
         url,
     };
@@ -160,6 +164,8 @@ struct Job {
     own_index: u32,
     /// What only they know.
     key: Vec<u8>,
+    /// All that are asked, by names that are theirs until they are filled anew.
+    companions: Vec<String>,
 }
 
 /// A restore that has its lock and its file.
@@ -260,6 +266,7 @@ impl Job {
             file: file.to_owned(),
             plan: fingerprint(plan),
             written: Vec::new(),
+            companions: self.companions.clone(),
         };
         let (volume_bytes, block_bytes) = (plan.volume_bytes, plan.block_size.bytes());
         let (dir, restores) = (self.agent.dir.clone(), Arc::clone(&self.agent.restores));

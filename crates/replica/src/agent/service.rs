@@ -90,7 +90,8 @@ impl SyncAgentService for Service {
         &self,
         request: Request<BackupRestoreRequest>,
     ) -> Result<Response<()>, Status> {
-        answer(restore::start(&self.0, request.into_inner()).await)
+        let claim = rpc::claim_of(request.metadata());
+        answer(restore::start(&self.0, request.into_inner(), claim).await)
     }
 
     async fn backup_status(
@@ -117,7 +118,8 @@ impl SyncAgentService for Service {
 
     async fn snapshot_purge(&self, request: Request<()>) -> Result<Response<()>, Status> {
         let head_parent = rpc::head_parent_of(request.metadata());
-        answer(purge::start(&self.0, head_parent).await)
+        let claim = rpc::claim_of(request.metadata());
+        answer(purge::start(&self.0, head_parent, claim).await)
     }
 
     async fn snapshot_purge_status(

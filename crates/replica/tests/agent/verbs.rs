@@ -1,13 +1,15 @@
 //! The small verbs, and what every server of the dialect has besides.
 
-use rpc::Identity;
 use rpc::health_v1::HealthCheckRequest;
 use rpc::health_v1::health_client::HealthClient;
+use rpc::ptypes::sync_agent_service_client::SyncAgentServiceClient;
 use rpc::ptypes::{
-    BackupRemoveRequest, FileRemoveRequest, FileRenameRequest, FileSendRequest,
-    ReceiverLaunchRequest, RestoreStatusResponse,
+    BackupRemoveRequest, BackupRestoreRequest, FileRemoveRequest, FileRenameRequest,
+    FileSendRequest, ReceiverLaunchRequest, RestoreStatusResponse,
 };
+use rpc::{Deadline, Identity, SharedClaim};
 use tonic::Code;
+use wire::membership::{CUT_OFF_TEXT, Claim};
 
 use crate::node::{Node, VOLUME};
 
@@ -43,6 +45,30 @@ async fn files_are_renamed_and_removed_and_names_do_not_leave_the_directory() {
     assert!(node.place.path().join("outside").exists());
     let gone = node.agent().file_remove(remove("two")).await.unwrap_err();
     assert_eq!(gone.message(), "cannot remove two: no such file or directory");
+}
+
+/// Another engine has the volume: what this one still asks for would go below its clients.
+#[tokio::test]
+async fn an_engine_that_lost_the_replica_begins_nothing() {
+    let node = Node::new(SIZE).await;
+    let claim = SharedClaim::default();
+    claim.set(Some(Claim { generation: 7, engine: "gone".into() }));
+    let identity = Identity { volume: VOLUME.into(), instance: "instance".into() };
+    let address = node.control.sync_agent();
+    let peer = rpc::connect_claimed(&address, identity, Deadline::Usual, claim).unwrap();
+    let mut late = SyncAgentServiceClient::new(peer);
+    let request = BackupRestoreRequest {
+        backup: "vfs:///t?backup=b&volume=v".into(),
+        snapshot_disk_name: "volume-snap-a.img".into(),
+        ..BackupRestoreRequest::default()
+    };
+    for refused in [late.backup_restore(request).await, late.snapshot_purge(()).await] {
+        let refused = refused.unwrap_err();
+        assert!(refused.message().starts_with(CUT_OFF_TEXT), "{refused}");
+    }
+    let status = node.agent().restore_status(()).await.unwrap().into_inner();
+    assert_eq!(status, RestoreStatusResponse::default());
+    node.agent().snapshot_purge(()).await.unwrap();
 }
 
 #[tokio::test]

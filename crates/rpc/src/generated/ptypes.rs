@@ -650,6 +650,11 @@ pub struct BackupRestoreRequest {
     /// the others that it has verified a block. Without them each verifies for itself.
     #[prost(bytes = "vec", tag = "1004")]
     pub holdfast_key: ::prost::alloc::vec::Vec<u8>,
+    /// Which replicas are asked for this, as they are now: an engine that finds one of them later, still as
+    /// it was and without the backup, knows that it was not asked, and not rebuilt since either. Kept with
+    /// what is restored.
+    #[prost(string, repeated, tag = "1005")]
+    pub holdfast_companions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Without a method of its own; callers still carry it.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -721,6 +726,9 @@ pub struct RestoreStatusResponse {
     /// Of the same restore: blocks whose checksums were computed here.
     #[prost(uint64, tag = "1004")]
     pub holdfast_hashed_blocks: u64,
+    /// What the request said of those that were asked for it.
+    #[prost(string, repeated, tag = "1005")]
+    pub holdfast_companions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SnapshotPurgeStatusResponse {

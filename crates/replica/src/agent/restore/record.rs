@@ -59,6 +59,9 @@ pub(super) struct Record {
     /// Which blocks of the backup the snapshot has not, where a restore went on without them.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) left_out: String,
+    /// Which replicas were asked for the backup that the snapshot holds, as they were then.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) companions: Vec<String>,
     pub(super) unfinished: Option<Unfinished>,
 }
 
@@ -76,6 +79,9 @@ pub(super) struct Unfinished {
     /// One bit for each block of the volume that is in the file for good.
     #[serde(with = "packed")]
     pub(super) written: Vec<u8>,
+    /// Which replicas were asked for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) companions: Vec<String>,
 }
 
 mod packed {
@@ -183,7 +189,8 @@ impl Restores {
         let saved = outcome.and_then(|left_out| {
             backup.clone_into(&mut inner.record.last_restored);
             inner.record.left_out = left_out;
-            inner.record.unfinished = None;
+            let done = inner.record.unfinished.take();
+            inner.record.companions = done.map(|begun| begun.companions).unwrap_or_default();
             self.save(&inner.record)
         });
         inner.phase = match saved {
@@ -271,6 +278,7 @@ impl Restores {
             holdfast_taken_bytes: meter.taken_bytes.load(Ordering::Relaxed),
             holdfast_hashed_blocks: meter.hashed_blocks.load(Ordering::Relaxed),
             holdfast_left_out: record.left_out.clone(),
+            holdfast_companions: record.companions.clone(),
             holdfast_unfinished: record
                 .unfinished
                 .as_ref()
@@ -389,6 +397,7 @@ mod tests {
             file: "volume-snap-a.img".into(),
             plan: "p".into(),
             written: vec![1, 2],
+            companions: vec!["other".into()],
         }
     }
 
@@ -441,6 +450,7 @@ mod tests {
         let again = Restores::open(dir);
         let status = again.status();
         assert_eq!((status.state.as_str(), status.last_restored.as_str()), ("complete", "b1"));
+        assert_eq!(status.holdfast_companions, ["other"]);
         let text = again.begin("b1", &control).unwrap_err().text();
         assert_eq!(text, "already restored backup b1");
         again.begin("b2", &control).unwrap();
