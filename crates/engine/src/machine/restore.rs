@@ -71,7 +71,7 @@ impl Restored {
     }
 
     fn is_half(&self) -> bool {
-        self.last.is_empty() && !(self.unfinished.is_empty() && !self.has_failed)
+        self.last.is_empty() && (self.has_failed || !self.unfinished.is_empty())
     }
 }
 

@@ -32,6 +32,7 @@ pub(crate) struct World {
 }
 
 /// Of which kind a controller is.
+#[derive(Clone, Copy)]
 enum Kind {
     Ours,
     Theirs,
