@@ -17,6 +17,7 @@ use crate::mending::Mending;
 use crate::message::{Call, Message, Return};
 use crate::oracle::{CELL, bytes_of};
 use crate::party::{NAMES, Party, Shared, Timer};
+use crate::purging::Purging;
 use crate::start::Opening;
 use crate::store::SECTOR;
 
@@ -63,6 +64,7 @@ pub(crate) struct Engine {
     /// The one that the others are made alike.
     pub(crate) reader: Option<ReplicaId>,
     pub(crate) job: Job,
+    pub(crate) purging: Option<Box<Purging>>,
     /// Clients have it: what its copies hold is whole.
     pub(crate) is_shown: bool,
     /// The backup that this engine has asked copies to restore last.
@@ -85,6 +87,7 @@ impl Engine {
             base: None,
             reader: None,
             job: Job::Idle,
+            purging: None,
             is_shown: false,
             asked_for: None,
             calls: BTreeMap::new(),
@@ -105,6 +108,7 @@ impl Engine {
         self.calls.clear();
         self.effects.clear();
         self.job = Job::Idle;
+        self.purging = None;
         self.mending = Mending::No;
         self.is_shown = self.shared.style.shown_from == Duration::ZERO;
         self.asked_for = None;
@@ -139,7 +143,7 @@ impl Engine {
             }
             Message::Return { call, result } => {
                 if self.calls.remove(&call).is_some() {
-                    self.returned(peer, result, context);
+                    self.returned(peer, call, result, context);
                 }
             }
             Message::Frame { .. } | Message::Call { .. } => {}
@@ -156,7 +160,7 @@ impl Engine {
                     self.calls.iter().filter(|(_, (_, at))| *at < now).map(|(id, _)| *id).collect();
                 for call in late {
                     if let Some((peer, _)) = self.calls.remove(&call) {
-                        self.returned(peer, Err(NO_ANSWER.to_owned()), context);
+                        self.returned(peer, call, Err(NO_ANSWER.to_owned()), context);
                     }
                 }
                 self.tick_opening(context);
@@ -177,7 +181,7 @@ impl Engine {
             }
             Timer::Restart => self.restart(context),
             Timer::Late(peer) => self.call_late(*peer, context),
-            Timer::Task(_) | Timer::Restore => {}
+            Timer::Task(_) | Timer::Restore | Timer::Purge => {}
         }
         self.perform(context);
     }
@@ -195,16 +199,27 @@ impl Engine {
     }
 
     pub(crate) fn call(&mut self, peer: usize, request: Call, context: &mut Context<'_, Party>) {
+        self.call_numbered(peer, request, context);
+    }
+
+    pub(crate) fn call_numbered(
+        &mut self,
+        peer: usize,
+        request: Call,
+        context: &mut Context<'_, Party>,
+    ) -> u64 {
         self.next_call += 1;
         let call = self.next_call;
         self.calls.insert(call, (peer, context.now() + CALL_TIMEOUT));
         let (session, claim) = (self.peers[peer].session, self.claim.clone());
         context.send(NAMES[peer], Message::Call { call, session, claim, request });
+        call
     }
 
     fn returned(
         &mut self,
         peer: usize,
+        call: u64,
         result: Result<Return, String>,
         context: &mut Context<'_, Party>,
     ) {
@@ -212,6 +227,9 @@ impl Engine {
             Phase::Opening(opening) => opening.returned(peer, result),
             Phase::Recording { .. } => {}
             Phase::Flushing { .. } | Phase::Dead => {}
+            Phase::Serving if self.purging.as_ref().is_some_and(|it| it.awaits(call)) => {
+                self.purge_returned(call, result, context);
+            }
             Phase::Serving => self.job_returned(peer, result, context),
         }
     }

@@ -55,6 +55,11 @@ impl Filling {
         !self.is_held && self.held == Some(hold)
     }
 
+    /// It is a member, and nobody keeps others from changing the set.
+    pub(crate) fn is_copying(&self) -> bool {
+        matches!(self.part, Part::Marking | Part::Fetching { .. } | Part::Storing { .. })
+    }
+
     pub(crate) fn awaits(&self, token: Token) -> bool {
         self.record == Some(token)
     }
@@ -114,7 +119,11 @@ impl Engine {
                     Step::Join | Step::Reload => {}
                     Step::Prepare => {
                         self.set_part(Part::Marking);
-                        return self.call(target, Call::Mark { rebuilding: true }, context);
+                        self.call(target, Call::Mark { rebuilding: true }, context);
+                        if self.may_purge() && context.rng().permille(250) {
+                            self.begin_purge(context);
+                        }
+                        return;
                     }
                     Step::Copy => return self.fetch(0, 0, context),
                     Step::Verify => {
@@ -385,9 +394,7 @@ impl Engine {
     /// The target failed while it was copied to.
     pub(crate) fn filling_lost(&mut self, peer: usize, context: &mut Context<'_, Party>) {
         let Some(filling) = self.filling() else { return };
-        let is_copied =
-            matches!(filling.part, Part::Marking | Part::Fetching { .. } | Part::Storing { .. });
-        if filling.target == peer && is_copied {
+        if filling.target == peer && filling.is_copying() {
             self.part_ended(Err("it failed".to_owned()), context);
         }
     }

@@ -32,8 +32,12 @@ pub(crate) enum Job {
 
 impl Engine {
     pub(crate) fn begin_job(&mut self, context: &mut Context<'_, Party>) {
+        if self.is_shown && self.may_purge() && context.rng().permille(250) {
+            return self.begin_purge(context);
+        }
         let ready = matches!((&self.phase, &self.job), (Phase::Serving, Job::Idle));
-        if !ready || !self.is_mended() {
+        // A purge is being begun: nobody joins meanwhile.
+        if !ready || !self.is_mended() || self.purging.is_some() {
             return;
         }
         self.forget_calls();

@@ -1,7 +1,8 @@
 //! The engine's core in a world of faults: every history must keep what was promised.
 //!
 //! One engine, three replicas, a client that reads and writes by chance, and a control side that
-//! starts, mends, takes snapshots, rebuilds and restores. Replicas lose power, are killed, stall, lie, fill
+//! starts, mends, takes snapshots, rebuilds, restores
+//! and purges. Replicas lose power, are killed, stall, lie, fill
 //! up; the engine is killed; the network parts. An oracle that sees all requests knows what may be
 //! read and what must be on disk.
 
@@ -16,6 +17,7 @@ mod message;
 mod oracle;
 mod party;
 mod plan;
+mod purging;
 mod replica;
 mod restoring;
 mod start;
@@ -40,8 +42,8 @@ fn play(seed: u64) -> Result<Tally, Violation> {
         duplicate_permille: 0,
     };
     let mut world = World::new(seed, link);
-    for (name, store) in NAMES.iter().zip(&shared.stores) {
-        world.add(name, Role::Replica(Rc::clone(store)));
+    for (own, name) in NAMES.iter().enumerate() {
+        world.add(name, Role::Replica(Rc::clone(&shared), own));
     }
     world.add(ENGINES[0], Role::Engine(Rc::clone(&shared), 0));
     world.add(ENGINES[1], Role::Engine(Rc::clone(&shared), 1));
@@ -129,6 +131,8 @@ fn what_was_promised_is_kept() {
         total.expansions += tally.expansions;
         total.busy += tally.busy;
         total.chains += tally.chains;
+        total.purges += tally.purges;
+        total.purged += tally.purged;
         total.restores += tally.restores;
         total.shown += tally.shown;
         total.passed_over += tally.passed_over;
@@ -141,6 +145,7 @@ fn what_was_promised_is_kept() {
         assert!(total.rebuilds > played && total.mends > played, "{total:?}");
         assert!(total.snapshots > played && 2 * total.checks > played, "{total:?}");
         assert!(total.cut_offs > 0 && total.waits > 0, "{total:?}");
+        assert!(total.purges > played / 2 && total.purged > played / 2, "{total:?}");
         assert!(total.restores > played / 10 && total.shown > 0, "{total:?}");
         assert!(total.passed_over > 0, "{total:?}");
         assert!(total.reverts > 0 && total.expansions > 0 && total.chains > 0, "{total:?}");

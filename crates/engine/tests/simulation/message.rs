@@ -77,6 +77,8 @@ pub(crate) enum Call {
         companions: Vec<String>,
         content: Bytes,
     },
+    /// Begins to merge away what no user keeps, and goes on by itself.
+    Purge,
     Fetch {
         name: String,
         offset: usize,

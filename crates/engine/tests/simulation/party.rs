@@ -94,6 +94,9 @@ pub(crate) struct Tally {
     pub(crate) busy: u64,
     /// Starts that refused a copy for its snapshots.
     pub(crate) chains: u64,
+    /// Purges that all copies began, and snapshots that went by them.
+    pub(crate) purges: u64,
+    pub(crate) purged: u64,
     /// Restores that all copies began.
     pub(crate) restores: u64,
     /// Volumes that were shown with a backup.
@@ -167,7 +170,7 @@ impl Shared {
 pub(crate) enum Role {
     /// Which of the engines.
     Engine(Rc<Shared>, usize),
-    Replica(Rc<RefCell<Store>>),
+    Replica(Rc<Shared>, usize),
 }
 
 #[derive(Debug, Clone)]
@@ -176,6 +179,8 @@ pub(crate) enum Timer {
     Task(u64),
     /// It restores so much more of a backup.
     Restore,
+    /// It is rid of one more snapshot.
+    Purge,
     /// A call to this peer leaves late: its connection took that long.
     Late(usize),
     Tick,
@@ -200,7 +205,7 @@ impl Node for Party {
             Role::Engine(shared, own) => {
                 Self::Engine(Box::new(Engine::start(shared, *own, context)))
             }
-            Role::Replica(store) => Self::Replica(Replica::start(store)),
+            Role::Replica(shared, own) => Self::Replica(Replica::start(shared, *own)),
         }
     }
 
@@ -215,6 +220,7 @@ impl Node for Party {
         match (self, timer) {
             (Self::Replica(replica), Timer::Task(id)) => replica.on_task(id, context),
             (Self::Replica(replica), Timer::Restore) => replica.on_restore(context),
+            (Self::Replica(replica), Timer::Purge) => replica.on_purge(context),
             (Self::Engine(engine), timer) => engine.on_timer(&timer, context),
             (Self::Replica(_), _) => {}
         }

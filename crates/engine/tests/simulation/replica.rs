@@ -11,7 +11,7 @@ use wire::membership::Claim;
 
 use crate::message::{Call, Message, Opened, Return};
 use crate::oracle::CELL;
-use crate::party::{Party, Timer};
+use crate::party::{Party, Shared, Timer};
 use crate::store::{Ailment, Store, Sync};
 
 #[derive(Debug)]
@@ -24,14 +24,16 @@ struct Task {
 
 #[derive(Debug)]
 pub(crate) struct Replica {
+    shared: Rc<Shared>,
     store: Rc<RefCell<Store>>,
     tasks: BTreeMap<u64, Task>,
     next: u64,
 }
 
 impl Replica {
-    pub(crate) fn start(store: &Rc<RefCell<Store>>) -> Self {
-        Self { store: Rc::clone(store), tasks: BTreeMap::new(), next: 0 }
+    pub(crate) fn start(shared: &Rc<Shared>, own: usize) -> Self {
+        let (shared, store) = (Rc::clone(shared), Rc::clone(&shared.stores[own]));
+        Self { shared, store, tasks: BTreeMap::new(), next: 0 }
     }
 
     pub(crate) fn on_message(
@@ -46,16 +48,20 @@ impl Replica {
                 let before = (self.store.borrow().engine.clone(), self.store.borrow().session);
                 let clock = i64::from_le_bytes(context.rng().number().to_le_bytes());
                 // For reasons of its own, and not the others.
-                let restores = matches!(request, Call::Restore { .. });
+                let goes_on = match &request {
+                    Call::Restore { .. } => Some(Timer::Restore),
+                    Call::Purge => Some(Timer::Purge),
+                    _ => None,
+                };
                 let refuses = request.is_for_all() && context.rng().permille(50);
                 let result = if refuses {
                     Err("too many files are open".to_owned())
                 } else {
                     self.call(from, session, claim.as_ref(), request, clock)
                 };
-                if restores && result.is_ok() {
+                if let (Some(timer), true) = (goes_on, result.is_ok()) {
                     let pause = pause(context.rng());
-                    context.set_timer(pause, Timer::Restore);
+                    context.set_timer(pause, timer);
                 }
                 if let (engine, Some(cut)) = before
                     && self.store.borrow().session != Some(cut)
@@ -111,6 +117,15 @@ impl Replica {
         if self.store.borrow_mut().go_on_restoring() {
             let pause = pause(context.rng());
             context.set_timer(pause, Timer::Restore);
+        }
+    }
+
+    pub(crate) fn on_purge(&mut self, context: &mut Context<'_, Party>) {
+        let is_gone = self.store.borrow_mut().go_on_purging();
+        self.shared.count(|tally| tally.purged += u64::from(is_gone == Some(true)));
+        if is_gone.is_some() {
+            let pause = pause(context.rng());
+            context.set_timer(pause, Timer::Purge);
         }
     }
 
@@ -183,8 +198,9 @@ impl Replica {
             Call::Restore { backup, companions, content } => {
                 store.begin_restore(backup, companions, content).map(|()| Return::Done)
             }
-            Call::Fetch { name, offset, len } => match store.layers.all.get(&name) {
-                Some(copy) => Ok(Return::Data(copy.content.slice(offset..offset + len))),
+            Call::Purge => store.begin_purge().map(|()| Return::Done),
+            Call::Fetch { name, offset, len } => match store.file(&name) {
+                Some(content) => Ok(Return::Data(content.slice(offset..offset + len))),
                 None => Err(format!("no snapshot {name}")),
             },
             Call::Store { offset, data } => match &mut store.rebuild {

@@ -150,10 +150,10 @@ impl Engine {
                 Step::Ask(id, order) => {
                     let Job::Restore(restoring) = &self.job else { return };
                     let backup = restoring.backup.clone();
-                    let content = self.shared.oracle.borrow().backup(&backup, self.size());
+                    let data = self.shared.oracle.borrow().backup(&backup, self.size());
                     self.asked_for = Some(backup.clone());
                     let companions = order.companions;
-                    let request = Call::Restore { backup, companions, content };
+                    let request = Call::Restore { backup, companions, content: data };
                     self.call_to_restore(id, Awaits::Answer, request, context);
                 }
                 Step::LookAgain(id) => {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use engine::core::start::{Found, Seen, StartRules, choose};
 use engine::core::{Command, Hold, Mode};
 use engine::machine::claim;
+use rpc::Features;
 use testkit::sim::Context;
 use wire::membership::{CUT_OFF_TEXT, Claim};
 
@@ -131,8 +132,13 @@ impl Engine {
         // One that was claimed by another meanwhile is not left out: the start is over.
         let lost = opening.seen.iter().flatten().filter_map(|it| it.as_ref().err());
         let lost = lost.into_iter().any(|why| why.starts_with(CUT_OFF_TEXT));
+        // Those that keep no records do not know whether they are complete: whoever runs a mixed set waits
+        // for one that knows.
+        let keeps = |features: &Features| features.has(Features::MEMBERSHIP);
+        let knows = |seen: &Seen| matches!(seen, Seen::Opened(found) if found.standing.is_some());
+        let is_known = seen.iter().any(knows) || !style.features.iter().any(keeps);
         let plan = match choose(&seen, &rules) {
-            Ok(plan) if !lost => plan,
+            Ok(plan) if !lost && is_known => plan,
             Ok(_) | Err(_) => {
                 self.shared.count(|tally| tally.waits += 1);
                 return self.open_all(context);

@@ -1,6 +1,6 @@
 //! The disk of a replica: what a process sees of it, and what is left when the power fails.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use engine::core::start;
@@ -97,6 +97,10 @@ pub(crate) struct Store {
     /// Every change of it is on disk at once.
     pub(crate) standing: Option<Standing>,
     pub(crate) restore: Restore,
+    /// Snapshots that are being merged away.
+    doomed: Option<VecDeque<String>>,
+    /// What is in the files of those that are gone, for whoever still reads them.
+    gone: BTreeMap<String, Bytes>,
     /// The engine it serves.
     pub(crate) engine: String,
     /// The connection it serves.
@@ -129,6 +133,8 @@ impl Store {
             reached: 0,
             standing: features.has(Features::MEMBERSHIP).then(Standing::default),
             restore: Restore::default(),
+            doomed: None,
+            gone: BTreeMap::new(),
             engine: String::new(),
             session: None,
             last_session: 0,
@@ -155,6 +161,8 @@ impl Store {
         self.session = None;
         self.rebuild = None;
         self.restore.running = None;
+        self.doomed = None;
+        self.gone.clear();
     }
 
     pub(crate) fn is_on_disk(&self) -> bool {
@@ -359,6 +367,7 @@ impl Store {
         View {
             identity: identity.map(|it| format!("{}@{}", it.id, it.adoption)),
             is_rebuilding: self.rebuilding,
+            is_purging: self.doomed.is_some(),
             head: HEAD.to_owned(),
             disks: vec![HEAD.to_owned(), BELOW.to_owned()],
             restored: Restored {
@@ -370,6 +379,53 @@ impl Store {
             },
             ..View::default()
         }
+    }
+
+    /// Begins, as an agent does, with what no user keeps now.
+    pub(crate) fn begin_purge(&mut self) -> Result<(), String> {
+        if self.doomed.is_some() || self.rebuilding {
+            return Err("replica is purging or rebuilding".to_owned());
+        }
+        let unkept = self.layers.chain.iter().filter(|name| !self.layers.all[*name].kept);
+        self.doomed = Some(unkept.cloned().collect());
+        Ok(())
+    }
+
+    /// Merges the next of them into what sits on it; whether it went, none if there is none left. The parent
+    /// of the head stays.
+    pub(crate) fn go_on_purging(&mut self) -> Option<bool> {
+        if self.refusal().is_err() {
+            return self.doomed.as_ref().map(|_| false);
+        }
+        let next = self.doomed.as_mut().map(VecDeque::pop_front)?;
+        let Some(name) = next else {
+            self.doomed = None;
+            return None;
+        };
+        let Some(at) = self.layers.chain.iter().position(|it| *it == name) else {
+            return Some(false);
+        };
+        let sits_on_it = |layer: &Layer| layer.below.last() == Some(&name);
+        let is_shared = self.layers.all.values().filter(|layer| sits_on_it(layer)).count() > 1;
+        let Some(child) = self.layers.chain.get(at + 1).cloned().filter(|_| !is_shared) else {
+            return Some(false);
+        };
+        let Some(mut merged) = self.layers.all.remove(&name) else { return Some(false) };
+        self.layers.chain.remove(at);
+        for layer in self.layers.all.values_mut() {
+            layer.below.retain(|below| *below != name);
+        }
+        if let Some(child) = self.layers.all.get_mut(&child) {
+            child.written.append(&mut merged.written);
+            self.gone.insert(name, child.content.clone());
+        }
+        Some(true)
+    }
+
+    /// What is in the file of a snapshot.
+    pub(crate) fn file(&self, name: &str) -> Option<&Bytes> {
+        let layer = self.layers.all.get(name).map(|layer| &layer.content);
+        layer.or_else(|| self.gone.get(name))
     }
 
     /// Begins, as an agent does; what it holds stays whole meanwhile. That it was begun is on disk.
@@ -423,6 +479,8 @@ impl Store {
         self.written.clear();
         self.layers = Layers::default();
         self.restore = Restore::default();
+        self.doomed = None;
+        self.gone.clear();
         let base = vec![0xee; size];
         self.rebuild = Some(Rebuild { name: String::new(), base });
         self.counter = 0;
