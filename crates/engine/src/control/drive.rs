@@ -19,26 +19,38 @@ pub(super) enum Taken<E, R> {
     End(R),
 }
 
-/// Who takes the steps of a machine.
-pub(super) trait Driver {
-    type Step;
-    type Event;
-    type End;
+/// What a step is on its way to.
+pub(super) type Taking<'t, E, R> = BoxFuture<'t, Taken<E, R>>;
+
+/// Who takes the steps of a machine. Its futures are boxed: who drives it is generic, and the compiler
+/// cannot tell of such that they may move between threads.
+pub(super) trait Driver: Send {
+    type Step: Send;
+    type Event: Send;
+    type End: Send;
 
     /// What follows from an event: the machine's word.
     fn on(&mut self, event: Self::Event) -> Vec<Self::Step>;
 
     /// Takes one step, or begins a call for it.
-    fn take(
-        &mut self,
+    fn take<'t>(
+        &'t mut self,
         step: Self::Step,
-        calls: &mut Calls<Self::Event>,
-    ) -> impl Future<Output = Taken<Self::Event, Self::End>> + Send;
+        calls: &'t mut Calls<Self::Event>,
+    ) -> Taking<'t, Self::Event, Self::End>;
 }
+
+/// A driver of any kind.
+type Any<'d, S, E, R> = dyn Driver<Step = S, Event = E, End = R> + 'd;
 
 /// Takes `first` and all that follows; none if nothing is left to wait for before the end, which no
 /// machine lets happen.
-pub(super) async fn drive<D: Driver>(driver: &mut D, first: Vec<D::Step>) -> Option<D::End> {
+pub(super) async fn drive<S, E, R>(driver: &mut Any<'_, S, E, R>, first: Vec<S>) -> Option<R>
+where
+    S: Send,
+    E: Send,
+    R: Send,
+{
     let mut steps = VecDeque::from(first);
     let mut calls = Calls::new();
     loop {

@@ -6,13 +6,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use futures::stream::FuturesUnordered;
+use futures::FutureExt as _;
 use rpc::{Address, Rebuilding, ptypes};
 
 use crate::core::Mode;
 use crate::machine::rebuild::{Join, JoinEvent, JoinStep, NotJoined, Rebuild, Step};
+use crate::volume::HoldGuard;
 
+use super::drive::{Calls, Driver, Taken, Taking, drive};
 use super::each::judge;
 use super::engine::{CALL_LIMIT, Engine, Entry, Replica, created_now};
 use super::link::{CallError, Link};
@@ -20,6 +21,7 @@ use super::probe::Opened;
 use super::rebuild::Joined;
 use super::replicas::ReplicaError;
 use super::snapshot::SnapshotError;
+use super::together::of;
 
 /// Why a replica was not filled.
 #[derive(Debug, thiserror::Error)]
@@ -247,67 +249,101 @@ impl Engine {
             created: created_now(),
             labels: std::collections::HashMap::new(),
         };
-        let limit = self.hold_limit();
-        let (mut machine, first) = Join::begin();
-        let mut steps = VecDeque::from([first]);
-        let mut calls = FuturesUnordered::new();
-        let mut replicas = vec![];
-        let mut guard = None;
-        loop {
-            let event = match steps.pop_front() {
-                Some(JoinStep::Hold(kind)) => match self.hold(kind).await {
+        let (machine, first) = Join::begin();
+        let mut joining = Joining {
+            engine: self,
+            machine,
+            new: New { address, link, opened },
+            request,
+            replicas: vec![],
+            guard: None,
+        };
+        let stuck = || Err(NotJoined::Attach("nothing is left to wait for".to_owned()));
+        let ended = drive(&mut joining, vec![first]).await.unwrap_or_else(stuck);
+        ended.map_err(|why| not_joined(address, name, why))
+    }
+}
+
+/// The one that joins.
+struct New<'a> {
+    address: &'a str,
+    link: &'a Link,
+    opened: &'a Opened,
+}
+
+struct Joining<'a> {
+    engine: &'a Engine,
+    machine: Join,
+    new: New<'a>,
+    /// The snapshot from which on it is written to.
+    request: ptypes::ReplicaSnapshotRequest,
+    /// Those that are in use, as of when changes were kept out.
+    replicas: Vec<Replica>,
+    guard: Option<HoldGuard>,
+}
+
+impl Driver for Joining<'_> {
+    type Step = JoinStep;
+    type Event = JoinEvent;
+    type End = Result<(), NotJoined>;
+
+    fn on(&mut self, event: JoinEvent) -> Vec<JoinStep> {
+        self.machine.on(event)
+    }
+
+    fn take<'t>(
+        &'t mut self,
+        step: JoinStep,
+        calls: &'t mut Calls<JoinEvent>,
+    ) -> Taking<'t, JoinEvent, Result<(), NotJoined>> {
+        async move {
+            let (engine, New { address, link, opened }) = (self.engine, &self.new);
+            let limit = engine.hold_limit();
+            Taken::Event(match step {
+                JoinStep::Hold(kind) => match engine.hold(kind).await {
                     Ok(held) => {
-                        guard = Some(held);
-                        replicas = self.live();
-                        JoinEvent::Held(replicas.iter().filter_map(Replica::asked).collect())
+                        self.guard = Some(held);
+                        self.replicas = engine.live();
+                        JoinEvent::Held(self.replicas.iter().filter_map(Replica::asked).collect())
                     }
                     Err(busy) => JoinEvent::Busy(busy.to_string()),
                 },
-                Some(JoinStep::AskNew) => {
-                    JoinEvent::NewAnswered(judge(link.snapshot(limit, request.clone()).await))
+                JoinStep::AskNew => {
+                    JoinEvent::NewAnswered(judge(link.snapshot(limit, self.request.clone()).await))
                 }
-                Some(JoinStep::Ask(id)) => {
-                    let asked = replicas.iter().find(|replica| replica.member == Some(id));
-                    let asked = asked.map(|replica| (replica.link.clone(), request.clone()));
-                    calls.extend(asked.map(|(link, request)| async move {
-                        (id, judge(link.snapshot(limit, request).await))
+                JoinStep::Ask(id) => {
+                    let asked = of(&self.replicas, id).map(|replica| replica.link.clone());
+                    calls.extend(asked.map(|link| {
+                        let request = self.request.clone();
+                        let asked = async move { judge(link.snapshot(limit, request).await) };
+                        asked.map(move |took| JoinEvent::Answered(id, took)).boxed()
                     }));
-                    continue;
+                    return Taken::Nothing;
                 }
-                Some(JoinStep::Fail(id, why)) => {
-                    let why = format!("snapshot {name}: {why}");
-                    self.volume().set_mode(id, Mode::Err, &why).await;
-                    continue;
+                JoinStep::Fail(id, why) => {
+                    let why = format!("snapshot {}: {why}", self.request.name);
+                    engine.volume().set_mode(id, Mode::Err, &why).await;
+                    return Taken::Nothing;
                 }
-                Some(JoinStep::Disqualify) => {
-                    let done = self.disqualify(link, opened).await;
+                JoinStep::Disqualify => {
+                    let done = engine.disqualify(link, opened).await;
                     JoinEvent::Disqualified(done.map_err(|error| error.to_string()))
                 }
-                Some(JoinStep::Attach) => {
-                    let attached = self.attach(link, opened, Mode::Wo).await;
+                JoinStep::Attach => {
+                    let attached = engine.attach(link, opened, Mode::Wo).await;
                     JoinEvent::Attached(attached.map(|member| {
-                        let (address, link) = (address.to_owned(), link.clone());
-                        self.state().entries.push(Entry { address, link, member: Some(member) });
+                        let (address, link) = ((*address).to_owned(), (*link).clone());
+                        engine.state().entries.push(Entry { address, link, member: Some(member) });
                     }))
                 }
-                Some(JoinStep::Release) => {
-                    drop(guard.take());
-                    continue;
+                JoinStep::Release => {
+                    self.guard = None;
+                    return Taken::Nothing;
                 }
-                Some(JoinStep::End(ended)) => {
-                    return ended.map_err(|why| not_joined(address, name, why));
-                }
-                None => {
-                    // Each step but the last is answered by an event.
-                    let Some((id, outcome)) = calls.next().await else {
-                        let why = NotJoined::Attach("nothing is left to wait for".to_owned());
-                        return Err(not_joined(address, name, why));
-                    };
-                    JoinEvent::Answered(id, outcome)
-                }
-            };
-            steps.extend(machine.on(event));
+                JoinStep::End(ended) => return Taken::End(ended),
+            })
         }
+        .boxed()
     }
 }
 

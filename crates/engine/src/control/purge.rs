@@ -5,13 +5,13 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use rpc::HeadParent;
 
-use crate::core::ReplicaId;
 use crate::machine::outcome::Left;
 use crate::machine::purge::{Event, Purge, Step, View};
 
-use super::drive::{Calls, Driver, Taken, drive};
+use super::drive::{Calls, Driver, Taken, Taking, drive};
 use super::engine::{CALL_LIMIT, Engine, Replica};
 use super::link::{CallError, Link};
+use super::together::of;
 
 /// What a caller wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,14 +21,16 @@ pub(super) struct Wanted {
     pub(super) skips: bool,
 }
 
-async fn look(link: Link, address: String) -> Result<View, String> {
+async fn look(link: Link, address: String, filled: Option<String>) -> Result<View, String> {
     let told = |doing: String| move |error: CallError| format!("{doing}: {}", error.answered());
     let replica = link.get(CALL_LIMIT).await;
     let replica = replica.map_err(told(format!("failed to get replica {address}")))?;
     let purging = link.purge_status(CALL_LIMIT).await;
     let purging =
         purging.map_err(told(format!("failed to get snapshot purge status of {address}")))?;
-    Ok(View { is_rebuilding: replica.rebuilding, is_purging: purging.is_purging })
+    // One that keeps no standing is marked a while after it has joined.
+    let is_rebuilding = replica.rebuilding || filled.as_ref() == Some(&address);
+    Ok(View { is_rebuilding, is_purging: purging.is_purging })
 }
 
 impl Engine {
@@ -70,12 +72,6 @@ struct Purging {
     replicas: Vec<Replica>,
 }
 
-impl Purging {
-    fn replica(&self, id: ReplicaId) -> Option<Replica> {
-        self.replicas.iter().find(|replica| replica.member == Some(id)).cloned()
-    }
-}
-
 impl Driver for Purging {
     type Step = Step;
     type Event = Event;
@@ -85,43 +81,50 @@ impl Driver for Purging {
         self.machine.on(event)
     }
 
-    async fn take(
-        &mut self,
+    fn take<'t>(
+        &'t mut self,
         step: Step,
-        calls: &mut Calls<Event>,
-    ) -> Taken<Event, Result<Vec<Left>, String>> {
-        let (engine, head_parent) = (Arc::clone(&self.engine), self.head_parent);
-        let gone = || "it failed meanwhile".to_owned();
-        let (Step::Look(id) | Step::Ask(id) | Step::LookAgain(id)) = step else {
-            let Step::End(ended) = step else { return Taken::Nothing };
-            return Taken::End(ended);
-        };
-        let Some(Replica { link, address, .. }) = self.replica(id) else { return Taken::Nothing };
-        calls.push(match step {
-            Step::Ask(_) => async move {
-                let asked = async {
-                    let asked = link.purge(CALL_LIMIT, head_parent).await;
-                    asked
-                        .map_err(|error| format!("failed to purge snapshots: {}", error.answered()))
-                };
-                Event::Answered(
-                    id,
-                    engine.unless_failed(id, asked).await.unwrap_or_else(|| Err(gone())),
-                )
-            }
-            .boxed(),
-            Step::LookAgain(_) => async move {
-                let status = engine.unless_failed(id, link.purge_status(CALL_LIMIT)).await;
-                let is_purging = matches!(status, Some(Ok(status)) if status.is_purging);
-                Event::LookedAgain(id, is_purging)
-            }
-            .boxed(),
-            Step::Look(_) | Step::End(_) => async move {
-                let looked = engine.unless_failed(id, look(link, address)).await;
-                Event::Looked(id, looked.unwrap_or_else(|| Err(gone())))
-            }
-            .boxed(),
-        });
-        Taken::Nothing
+        calls: &'t mut Calls<Event>,
+    ) -> Taking<'t, Event, Result<Vec<Left>, String>> {
+        async move {
+            let (engine, head_parent) = (Arc::clone(&self.engine), self.head_parent);
+            let gone = || "it failed meanwhile".to_owned();
+            let (Step::Look(id) | Step::Ask(id) | Step::LookAgain(id)) = step else {
+                let Step::End(ended) = step else { return Taken::Nothing };
+                return Taken::End(ended);
+            };
+            let Some(Replica { link, address, .. }) = of(&self.replicas, id).cloned() else {
+                return Taken::Nothing;
+            };
+            calls.push(match step {
+                Step::Ask(_) => async move {
+                    let asked = async {
+                        let asked = link.purge(CALL_LIMIT, head_parent).await;
+                        asked.map_err(|error| {
+                            format!("failed to purge snapshots: {}", error.answered())
+                        })
+                    };
+                    Event::Answered(
+                        id,
+                        engine.unless_failed(id, asked).await.unwrap_or_else(|| Err(gone())),
+                    )
+                }
+                .boxed(),
+                Step::LookAgain(_) => async move {
+                    let status = engine.unless_failed(id, link.purge_status(CALL_LIMIT)).await;
+                    let is_purging = matches!(status, Some(Ok(status)) if status.is_purging);
+                    Event::LookedAgain(id, is_purging)
+                }
+                .boxed(),
+                Step::Look(_) | Step::End(_) => async move {
+                    let filled = engine.filling.borrow().clone();
+                    let looked = engine.unless_failed(id, look(link, address, filled)).await;
+                    Event::Looked(id, looked.unwrap_or_else(|| Err(gone())))
+                }
+                .boxed(),
+            });
+            Taken::Nothing
+        }
+        .boxed()
     }
 }

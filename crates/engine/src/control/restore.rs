@@ -14,10 +14,11 @@ use crate::machine::restore::{
     Event, Order, Rejection, Restore, Restored, Step, View, Wanted, doing,
 };
 
-use super::drive::{Calls, Driver, Taken, drive};
+use super::drive::{Calls, Driver, Taken, Taking, drive};
 use super::engine::{CALL_LIMIT, Engine, Replica};
 use super::link::{CallError, Link};
 use super::probe;
+use super::together::of;
 
 /// Its name until it is filled anew.
 pub(super) fn identity(standing: &Standing) -> String {
@@ -138,13 +139,9 @@ struct Restoring {
 }
 
 impl Restoring {
-    fn replica(&self, id: ReplicaId) -> Option<&Replica> {
-        self.replicas.iter().find(|replica| replica.member == Some(id))
-    }
-
     fn request(&self, id: ReplicaId, order: Order) -> BackupRestoreRequest {
         let agents = order.together.iter().filter_map(|other| {
-            let replica = self.replica(*other)?;
+            let replica = of(&self.replicas, *other)?;
             replica.link.file().is_none().then(|| (*other, replica.address.clone()))
         });
         let (ids, together): (Vec<ReplicaId>, Vec<String>) = agents.unzip();
@@ -173,68 +170,80 @@ impl Driver for Restoring {
         self.machine.on(event)
     }
 
-    async fn take(
-        &mut self,
+    fn take<'t>(
+        &'t mut self,
         step: Step,
-        calls: &mut Calls<Event>,
-    ) -> Taken<Event, Result<Vec<Left>, Rejection>> {
-        let engine = Arc::clone(&self.engine);
-        match step {
-            Step::Look(id) => {
-                let Some(replica) = self.replica(id).cloned() else { return Taken::Nothing };
-                calls.push(
-                    async move {
-                        let gone = format!("replica {} failed meanwhile", replica.address);
-                        let look = look(replica.link, replica.address);
-                        Event::Looked(id, engine.unless_failed(id, look).await.unwrap_or(Err(gone)))
-                    }
-                    .boxed(),
-                );
-                Taken::Nothing
+        calls: &'t mut Calls<Event>,
+    ) -> Taking<'t, Event, Result<Vec<Left>, Rejection>> {
+        async move {
+            let engine = Arc::clone(&self.engine);
+            match step {
+                Step::Look(id) => {
+                    let Some(replica) = of(&self.replicas, id).cloned() else {
+                        return Taken::Nothing;
+                    };
+                    calls.push(
+                        async move {
+                            let gone = format!("replica {} failed meanwhile", replica.address);
+                            let look = look(replica.link, replica.address);
+                            Event::Looked(
+                                id,
+                                engine.unless_failed(id, look).await.unwrap_or(Err(gone)),
+                            )
+                        }
+                        .boxed(),
+                    );
+                    Taken::Nothing
+                }
+                Step::Ask(id, order) => {
+                    let Some(replica) = of(&self.replicas, id).cloned() else {
+                        return Taken::Nothing;
+                    };
+                    let (request, doing) = (self.request(id, order), doing(&replica.address));
+                    calls.push(
+                        async move {
+                            let asked = replica.link.restore(CALL_LIMIT, request);
+                            let answer = match engine.unless_failed(id, asked).await {
+                                Some(Ok(())) => Ok(()),
+                                Some(Err(error)) => Err(format!("{doing}: {}", error.answered())),
+                                None => Err(format!("{doing}: it failed meanwhile")),
+                            };
+                            Event::Answered(id, answer)
+                        }
+                        .boxed(),
+                    );
+                    Taken::Nothing
+                }
+                Step::LookAgain(id) => {
+                    let Some(replica) = of(&self.replicas, id).cloned() else {
+                        return Taken::Nothing;
+                    };
+                    calls.push(
+                        async move {
+                            let gone = Err("it failed meanwhile".to_owned());
+                            let again = engine.unless_failed(id, look_again(replica.link)).await;
+                            Event::LookedAgain(id, again.unwrap_or(gone))
+                        }
+                        .boxed(),
+                    );
+                    Taken::Nothing
+                }
+                Step::Purge => {
+                    let purged = engine.purge_before_restore().await;
+                    Taken::Event(Event::Purging(purged))
+                }
+                Step::Fail(id, why) => {
+                    engine.volume().set_mode(id, Mode::Err, &format!("restore: {why}")).await;
+                    Taken::Nothing
+                }
+                Step::Record => {
+                    let recorded = engine.record().await;
+                    Taken::Event(Event::Recorded(recorded.map_err(|fault| fault.to_string())))
+                }
+                Step::End(ended) => Taken::End(ended),
             }
-            Step::Ask(id, order) => {
-                let Some(replica) = self.replica(id).cloned() else { return Taken::Nothing };
-                let (request, doing) = (self.request(id, order), doing(&replica.address));
-                calls.push(
-                    async move {
-                        let asked = replica.link.restore(CALL_LIMIT, request);
-                        let answer = match engine.unless_failed(id, asked).await {
-                            Some(Ok(())) => Ok(()),
-                            Some(Err(error)) => Err(format!("{doing}: {}", error.answered())),
-                            None => Err(format!("{doing}: it failed meanwhile")),
-                        };
-                        Event::Answered(id, answer)
-                    }
-                    .boxed(),
-                );
-                Taken::Nothing
-            }
-            Step::LookAgain(id) => {
-                let Some(replica) = self.replica(id).cloned() else { return Taken::Nothing };
-                calls.push(
-                    async move {
-                        let gone = Err("it failed meanwhile".to_owned());
-                        let again = engine.unless_failed(id, look_again(replica.link)).await;
-                        Event::LookedAgain(id, again.unwrap_or(gone))
-                    }
-                    .boxed(),
-                );
-                Taken::Nothing
-            }
-            Step::Purge => {
-                let purged = engine.purge_before_restore().await;
-                Taken::Event(Event::Purging(purged))
-            }
-            Step::Fail(id, why) => {
-                engine.volume().set_mode(id, Mode::Err, &format!("restore: {why}")).await;
-                Taken::Nothing
-            }
-            Step::Record => {
-                let recorded = engine.record().await;
-                Taken::Event(Event::Recorded(recorded.map_err(|fault| fault.to_string())))
-            }
-            Step::End(ended) => Taken::End(ended),
         }
+        .boxed()
     }
 }
 

@@ -1,14 +1,14 @@
 //! Takes the steps of [`Together`] with the replicas of this engine.
 
-use std::collections::VecDeque;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 
-use futures::StreamExt as _;
-use futures::stream::FuturesUnordered;
-
-use crate::core::Mode;
+use crate::core::{Mode, ReplicaId};
 use crate::machine::outcome::{Asked, Outcome};
 use crate::machine::together::{Done, Event, Order, Step, Together, Undone};
+use crate::volume::HoldGuard;
 
+use super::drive::{Calls, Driver, Taken, Taking, drive};
 use super::engine::{Engine, Replica};
 use super::link::{CallError, Link};
 
@@ -20,6 +20,11 @@ impl Replica {
     }
 }
 
+/// The one of `replicas` that is this member.
+pub(super) fn of(replicas: &[Replica], id: ReplicaId) -> Option<&Replica> {
+    replicas.iter().find(|replica| replica.member == Some(id))
+}
+
 impl Engine {
     /// Has replicas do what `order` says by `call`; `what` says to the log what it was, and `judge` how
     /// one took it.
@@ -27,59 +32,93 @@ impl Engine {
         &self,
         what: &str,
         order: Order,
-        call: impl Fn(Link) -> F,
+        call: impl Fn(Link) -> F + Send + Sync,
         judge: fn(Result<T, CallError>) -> Outcome,
     ) -> Result<Done, Undone>
     where
-        F: Future<Output = Result<T, CallError>>,
+        T: 'static,
+        F: Future<Output = Result<T, CallError>> + Send + 'static,
     {
-        let (mut machine, first) = Together::begin(order);
-        let mut steps = VecDeque::from([first]);
-        let mut calls = FuturesUnordered::new();
-        let mut replicas = vec![];
-        let mut guard = None;
-        loop {
-            let event = match steps.pop_front() {
-                Some(Step::Hold(kind)) => match self.hold(kind).await {
-                    Ok(held) => {
-                        guard = Some(held);
-                        replicas = self.live();
-                        Event::Held(replicas.iter().filter_map(Replica::asked).collect())
-                    }
-                    Err(busy) => Event::Busy(busy.to_string()),
-                },
-                Some(Step::Ask(id)) => {
-                    let asked = replicas.iter().find(|replica| replica.member == Some(id));
-                    let asked = asked.map(|replica| call(replica.link.clone()));
-                    calls.extend(asked.map(|asked| async move { (id, judge(asked.await)) }));
-                    continue;
-                }
-                Some(Step::Fail(id, why)) => {
-                    self.volume.set_mode(id, Mode::Err, &format!("{what}: {why}")).await;
-                    continue;
-                }
-                Some(Step::Release) => {
-                    drop(guard.take());
-                    continue;
-                }
-                Some(Step::Resize(size)) => Event::Resized(self.resize(size).await),
-                Some(Step::Record) => {
-                    Event::Recorded(self.record().await.map_err(|fault| fault.to_string()))
-                }
-                Some(Step::End(ended)) => return ended,
-                None => match calls.next().await {
-                    Some((id, outcome)) => Event::Answered(id, outcome),
-                    // Each step but the last is answered by an event.
-                    None => return Err(Undone::Replicas("nothing is left to wait for".to_owned())),
-                },
-            };
-            steps.extend(machine.on(event));
-        }
+        let (machine, first) = Together::begin(order);
+        let ask = |link: Link| {
+            let asked = call(link);
+            async move { judge(asked.await) }.boxed()
+        };
+        let ask = &ask;
+        let mut all = All { engine: self, machine, what, ask, replicas: vec![], guard: None };
+        let ended = drive(&mut all, vec![first]).await;
+        ended.unwrap_or_else(|| Err(Undone::Replicas("nothing is left to wait for".to_owned())))
     }
 
     async fn resize(&self, size: u64) -> Result<(), String> {
         self.volume.resize(size).await.map_err(|error| error.to_string())?;
         self.state().size = size;
         Ok(())
+    }
+}
+
+/// Has one of them do it.
+type Ask<'a> = dyn Fn(Link) -> BoxFuture<'static, Outcome> + Send + Sync + 'a;
+
+/// All that are in use, as of when requests were kept out.
+struct All<'a> {
+    engine: &'a Engine,
+    machine: Together,
+    what: &'a str,
+    ask: &'a Ask<'a>,
+    replicas: Vec<Replica>,
+    guard: Option<HoldGuard>,
+}
+
+impl Driver for All<'_> {
+    type Step = Step;
+    type Event = Event;
+    type End = Result<Done, Undone>;
+
+    fn on(&mut self, event: Event) -> Vec<Step> {
+        self.machine.on(event)
+    }
+
+    fn take<'t>(
+        &'t mut self,
+        step: Step,
+        calls: &'t mut Calls<Event>,
+    ) -> Taking<'t, Event, Result<Done, Undone>> {
+        async move {
+            let engine = self.engine;
+            match step {
+                Step::Hold(kind) => Taken::Event(match engine.hold(kind).await {
+                    Ok(held) => {
+                        self.guard = Some(held);
+                        self.replicas = engine.live();
+                        Event::Held(self.replicas.iter().filter_map(Replica::asked).collect())
+                    }
+                    Err(busy) => Event::Busy(busy.to_string()),
+                }),
+                Step::Ask(id) => {
+                    let asked =
+                        of(&self.replicas, id).map(|replica| (self.ask)(replica.link.clone()));
+                    calls.extend(
+                        asked.map(|it| it.map(move |took| Event::Answered(id, took)).boxed()),
+                    );
+                    Taken::Nothing
+                }
+                Step::Fail(id, why) => {
+                    engine.volume.set_mode(id, Mode::Err, &format!("{}: {why}", self.what)).await;
+                    Taken::Nothing
+                }
+                Step::Release => {
+                    self.guard = None;
+                    Taken::Nothing
+                }
+                Step::Resize(size) => Taken::Event(Event::Resized(engine.resize(size).await)),
+                Step::Record => {
+                    let recorded = engine.record().await;
+                    Taken::Event(Event::Recorded(recorded.map_err(|fault| fault.to_string())))
+                }
+                Step::End(ended) => Taken::End(ended),
+            }
+        }
+        .boxed()
     }
 }
