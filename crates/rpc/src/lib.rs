@@ -7,6 +7,7 @@
 mod address;
 mod claim;
 mod client;
+mod dial;
 mod features;
 mod health;
 mod identity;
@@ -20,6 +21,7 @@ mod trace;
 pub use address::{Address, AddressError};
 pub use claim::{SharedClaim, claim_of};
 pub use client::{Caller, Deadline, Peer, connect, connect_bulk, connect_claimed};
+pub use dial::dial;
 pub use features::{Features, local_data_socket};
 pub use health::{Health, Watching};
 pub use identity::{Identity, Party};
