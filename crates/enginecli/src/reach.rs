@@ -70,7 +70,7 @@ async fn listens(address: &Address, limit: Duration, told: impl FnOnce()) -> boo
     let mut told = Some(told);
     loop {
         let end = begin.checked_add(limit).unwrap_or(begin);
-        match timeout_at(end, rpc::dial(address.host(), address.port())).await {
+        match timeout_at(end, rpc::dial((address.host(), address.port()))).await {
             Ok(Ok(_)) => return true,
             Ok(Err(_)) if Instant::now() < end => {}
             Ok(Err(_)) | Err(_) => return false,

@@ -99,9 +99,7 @@ pub fn connect_bulk(
 }
 
 fn endpoint(address: &Address, deadline: Deadline) -> Result<Endpoint, tonic::transport::Error> {
-    Ok(Endpoint::from_shared(address.uri())?
-        .connect_timeout(CONNECT)
-        .timeout(deadline.duration()))
+    Ok(Endpoint::from_shared(address.uri())?.connect_timeout(CONNECT).timeout(deadline.duration()))
 }
 
 async fn reach(uri: Uri) -> io::Result<TokioIo<TcpStream>> {
@@ -109,5 +107,5 @@ async fn reach(uri: Uri) -> io::Result<TokioIo<TcpStream>> {
     // An IPv6 address stands in brackets there.
     let host = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
     let port = uri.port_u16().unwrap_or_default();
-    dial(host, port).await.map(TokioIo::new)
+    dial((host, port)).await.map(TokioIo::new)
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tokio::net::{TcpSocket, TcpStream, lookup_host};
+use tokio::net::{TcpSocket, TcpStream, ToSocketAddrs, lookup_host};
 
 /// Connects, and lets a server listen at the port of this end as soon as the connection is closed.
 ///
@@ -12,9 +12,9 @@ use tokio::net::{TcpSocket, TcpStream, lookup_host};
 ///
 /// # Errors
 /// If the name cannot be resolved, or nobody answers at any of its addresses.
-pub async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
+pub async fn dial(at: impl ToSocketAddrs) -> io::Result<TcpStream> {
     let mut last = None;
-    for address in lookup_host((host, port)).await? {
+    for address in lookup_host(at).await? {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         socket.set_reuseaddr(true)?;
         match socket.connect(address).await {
@@ -49,7 +49,7 @@ mod tests {
     async fn a_server_can_listen_where_a_closed_connection_was() {
         let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = server.local_addr().unwrap();
-        let dialled = dial("127.0.0.1", at.port()).await.unwrap();
+        let dialled = dial(at).await.unwrap();
         assert!(dialled.nodelay().unwrap());
         let port = closed_first(dialled, server.accept().await.unwrap().0).await;
         TcpListener::bind(port).unwrap();

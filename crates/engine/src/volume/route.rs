@@ -183,7 +183,7 @@ fn unix_line(stream: UnixStream) -> Line {
 }
 
 async fn dial_tcp(address: &Address) -> io::Result<Line> {
-    let stream = rpc::dial(address.host(), address.port()).await?;
+    let stream = rpc::dial((address.host(), address.port())).await?;
     Ok(Line::new(stream.into_split()))
 }
 

@@ -226,8 +226,7 @@ async fn remove_record(host: &Arc<Inner>, record: &Record) {
 
 /// Whether something answers there.
 pub(super) async fn answers(at: SocketAddr) -> bool {
-    let dialled = rpc::dial(&at.ip().to_string(), at.port());
-    let connected = tokio::time::timeout(CONNECT_TIMEOUT, dialled).await;
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, rpc::dial(at)).await;
     matches!(connected, Ok(Ok(_)))
 }
 

@@ -95,7 +95,7 @@ fn elsewhere(host: IpAddr, all: &[ControllerReplica]) -> Vec<(SocketAddr, Replic
 }
 
 async fn answers(at: SocketAddr) -> bool {
-    matches!(tokio::time::timeout(CONNECT_TIMEOUT, rpc::dial(&at.ip().to_string(), at.port())).await, Ok(Ok(_)))
+    matches!(tokio::time::timeout(CONNECT_TIMEOUT, rpc::dial(at)).await, Ok(Ok(_)))
 }
 
 #[cfg(test)]
