@@ -29,6 +29,7 @@ use crate::journal::{Journal, Place, packed};
 use crate::layout::BackupFile;
 use crate::names;
 use crate::selection::Selection;
+use crate::tarball::Limits;
 use crate::volumes::Taken;
 use crate::world::{Opened, World, is_tenants};
 
@@ -350,7 +351,8 @@ async fn make(world: &World, begun: &Backup) -> Result<Backup, Fatal> {
     journal.info(SOURCE, "Starting backup", &[]);
     tell_silent(&mut journal, &silent);
     let limit = limit(&location);
-    let upload = upload(world, begun, (&opened, limit), &catalog, &selection, journal);
+    let to = To { opened: &opened, within: limit, limits: limits(&location) };
+    let upload = upload(world, begun, &to, &catalog, &selection, journal);
     let gathered = Box::pin(upload).await?;
     // A server that stood still may have been taken for gone, and what it had stored may be removed.
     if let Ok(now) = world.fresh::<Backup>(name).await
@@ -391,17 +393,30 @@ struct Gathered {
     volumes: Taken,
 }
 
+/// Where a backup goes.
+struct To<'t> {
+    opened: &'t Opened,
+    within: Option<Duration>,
+    limits: Limits,
+}
+
+/// Of the archive: what a restore from there will read.
+fn limits(location: &BackupStorageLocation) -> Limits {
+    if is_tenants(location) { Limits::of_tenants() } else { Limits::default() }
+}
+
 async fn upload(
     world: &World,
     begun: &Backup,
-    (opened, limit): (&Opened, Option<Duration>),
+    to: &To<'_>,
     catalog: &Catalog,
     selection: &Selection,
     journal: Journal,
 ) -> Result<Gathered, Fatal> {
     let name = begun.metadata.name.as_deref().unwrap_or_default();
     let (packer, body) = Packer::new(Timestamp::now().as_second());
-    let mut collector = Collector::new(&world.door, catalog, selection, packer, journal, name);
+    let mut collector =
+        Collector::new(&world.door, catalog, selection, packer, journal, name, to.limits);
     let home = home(world, begun).await.map_err(|error| Fatal::timed(words(&error)))?;
     collector.home = home.map(|home| (home, &world.context.client));
     collector.ordered = ordered(&begun.spec, catalog);
@@ -409,7 +424,7 @@ async fn upload(
     let progress = report_progress(world, begun, counts.subscribe());
     let contents = key(BackupFile::Contents, name)?;
     let parts = Parts { at_once: 2, ..Parts::default() };
-    let sending = opened.store.put_stream(&contents, body, &parts);
+    let sending = to.opened.store.put_stream(&contents, body, &parts);
     let gathering = async move {
         let done = collector.run().await;
         let Collector { packer, journal, listed, claims, lost, .. } = collector;
@@ -431,7 +446,7 @@ async fn upload(
         })?;
         Ok((journal, listed, claims))
     };
-    let work = in_turn(limit, storing, async |(mut journal, listed, claims)| {
+    let work = in_turn(to.within, storing, async |(mut journal, listed, claims)| {
         let volumes = crate::volumes::take(world, begun, &claims, &mut journal, &counts).await;
         let counts = *counts.borrow();
         Gathered { journal, listed, counts, volumes }
