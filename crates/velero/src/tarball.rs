@@ -60,7 +60,13 @@ impl Limits {
 
 impl Limits {
     /// One more member, beside so many that are there already; `paths` are the bytes of all, its own too.
-    fn check_member(&self, path: &str, size: u64, members: u64, paths: u64) -> Result<(), TarError> {
+    fn check_member(
+        &self,
+        path: &str,
+        size: u64,
+        members: u64,
+        paths: u64,
+    ) -> Result<(), TarError> {
         if size > self.member_max_bytes {
             let (path, max_bytes) = (path.to_owned(), self.member_max_bytes);
             return Err(TarError::TooLong { path, len_bytes: size, max_bytes });

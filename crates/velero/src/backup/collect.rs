@@ -404,8 +404,12 @@ impl<'c> Collector<'c> {
         let item = Item { resource: &resource, namespace: namespace.as_deref(), name: &name };
         let paths = layout::members(&item, &kind.version);
         if let Err(why) = self.admit(&paths, &bytes) {
-            let message =
-                about(&resource, &format!("{:?}", shown(&name)), "Error backing up item", Some(&why));
+            let message = about(
+                &resource,
+                &format!("{:?}", shown(&name)),
+                "Error backing up item",
+                Some(&why),
+            );
             self.journal.error(Place::of(namespace.as_deref()), SOURCE, &message);
             return Ok(());
         }
@@ -661,9 +665,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_passes_the_limits_of_its_place_is_told_when_it_is_taken() {
-        let pod = |name: &str, data: Value| {
-            json!({"metadata": {"name": name, "namespace": "n"}, "data": data})
-        };
+        let pod = |name: &str, data: Value| json!({"metadata": {"name": name, "namespace": "n"}, "data": data});
         let many = pod("many", vec![Value::Null; 40_000].into());
         let pods = vec![many, pod("good", Value::Null)];
         let (read, errors) = kept(pods.clone(), Limits::of_tenants()).await;

@@ -337,7 +337,7 @@ async fn make(world: &World, begun: &Backup) -> Result<Backup, Fatal> {
         Ok(_) => return Err(Fatal::timed("backup already exists in object storage")),
         Err(error) if error.is_not_found() => {}
         Err(error) => {
-            let error = telemetry::Chain(&error);
+            let error = opened.told(&error);
             return Err(Fatal::untimed(format!(
                 "error checking if backup already exists in object storage: {error}"
             )));
@@ -350,6 +350,12 @@ async fn make(world: &World, begun: &Backup) -> Result<Backup, Fatal> {
     let mut journal = Journal::new("backup", &world.settings.namespace, name);
     journal.info(SOURCE, "Starting backup", &[]);
     tell_silent(&mut journal, &silent);
+    // A group that does not answer is told already.
+    for name in Selection::strangers(&begun.spec, &catalog) {
+        let message =
+            format!("nothing is called {name:?} in this cluster: none of it is backed up");
+        journal.warn(Place::Server, SOURCE, &message);
+    }
     let limit = limit(&location);
     let to = To { opened: &opened, within: limit, limits: limits(&location) };
     let upload = upload(world, begun, &to, &catalog, &selection, journal);
@@ -442,7 +448,7 @@ async fn upload(
             return Err(Fatal::timed(why));
         }
         sent.map_err(|error| {
-            Fatal::untimed(format!("error uploading the contents: {}", telemetry::Chain(&error)))
+            Fatal::untimed(format!("error uploading the contents: {}", to.opened.told(&error)))
         })?;
         Ok((journal, listed, claims))
     };
@@ -519,7 +525,7 @@ async fn finish(begun: &Backup, opened: &Opened, gathered: Gathered) -> Result<B
     }
     // Whoever took this one for abandoned meanwhile has removed what was there of it.
     if let Err(error) = opened.store.head(&key(BackupFile::Contents, name)?).await {
-        let error = telemetry::Chain(&error);
+        let error = opened.told(&error);
         return Err(Fatal::untimed(format!("the contents cannot be found in the store: {error}")));
     }
     done.metadata.managed_fields = None;
@@ -531,9 +537,8 @@ async fn finish(begun: &Backup, opened: &Opened, gathered: Gathered) -> Result<B
 
 async fn put(opened: &Opened, key: &Key, bytes: Vec<u8>) -> Result<(), Fatal> {
     let put = opened.store.put(key, Bytes::from(bytes)).await;
-    put.map(drop).map_err(|error| {
-        Fatal::untimed(format!("error uploading {key}: {}", telemetry::Chain(&error)))
-    })
+    put.map(drop)
+        .map_err(|error| Fatal::untimed(format!("error uploading {key}: {}", opened.told(&error))))
 }
 
 fn complete(status: &mut BackupStatus, journal: &Journal, counts: Counts) {
@@ -790,6 +795,7 @@ mod tests {
             store,
             place: crate::place::Place::Directory { bucket: root.clone(), root },
             credentials: blobs::Credentials::Anonymous,
+            is_tenants: false,
         }
     }
 

@@ -289,9 +289,7 @@ async fn fetch(
 ) -> Result<Contents, String> {
     let name = backup.metadata.name.as_deref().unwrap_or_default();
     let key = BackupFile::Contents.key(name).map_err(|error| error.to_string())?;
-    let told = |error: &dyn std::error::Error| {
-        format!("error downloading backup: {}", telemetry::Chain(error))
-    };
+    let told = |error: &blobs::Error| format!("error downloading backup: {}", opened.told(error));
     let (meta, mut pieces) =
         blobs::read_stream(Arc::clone(&opened.store), &key).await.map_err(|error| told(&error))?;
     let spool = Spool::new(&world.settings.spool, &world.room, whose, meta.len_bytes)
@@ -493,7 +491,8 @@ impl<'r> Restorer<'r> {
                 };
             if is_wanted {
                 let LeftOut { resource, namespace, name, why } = it;
-                let message = format!("{resource} {name:?} is not restored: its path is no path: {why}");
+                let message =
+                    format!("{resource} {name:?} is not restored: its path is no path: {why}");
                 self.journal.error(Place::of(namespace.as_deref()), SOURCE, &message);
             }
         }
