@@ -1,6 +1,6 @@
 //! What is to be done about a backup, from what is seen of it: pure.
 
-use super::backend::{Progress, Saved};
+use super::backend::{Progress, Saved, Stored, too_small};
 
 /// A backup that is being made, as seen in one pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,9 +40,36 @@ pub(crate) fn backup(seen: Seen) -> Step {
     }
 }
 
+/// What to do about a restore for which nothing was made yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Begin {
+    Wait,
+    Make,
+    Fail(String),
+}
+
+/// Nothing is made, and nothing is read from a store, that would be larger than its row.
+pub(crate) fn restore(stored: Option<Stored>, gib: i64) -> Begin {
+    match stored.map(|it| it.gib) {
+        Some(Some(needed)) if needed > gib => Begin::Fail(too_small(needed)),
+        Some(Some(_)) => Begin::Make,
+        Some(None) | None => Begin::Wait,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_made_that_would_be_larger_than_its_row() {
+        let stored = |gib| Some(Stored { gib });
+        let said = "the source has 40 GiB now; restore into a volume of 40 GiB".to_owned();
+        assert_eq!(restore(stored(Some(40)), 1), Begin::Fail(said));
+        assert_eq!(restore(stored(Some(40)), 40), Begin::Make);
+        // Its size is not read yet.
+        assert_eq!(restore(stored(None), 40), Begin::Wait);
+    }
 
     fn seen(is_copied: bool, was_started: bool, found: Option<Progress<Saved>>) -> Step {
         backup(Seen { is_copied, was_started, found })

@@ -1,8 +1,8 @@
 //! The backend of every day: `longhorn.io` resources, made real by the controllers of volumes.
 
 use api::longhorn::{
-    Backup, BackupState, BackupTarget, CloneState, Engine, Node, Robustness, Snapshot, Volume,
-    VolumeAttachment, VolumeState,
+    Backup, BackupState, BackupTarget, BackupVolume, CloneState, Engine, Node, Robustness,
+    Snapshot, Volume, VolumeAttachment, VolumeState,
 };
 use async_trait::async_trait;
 use k8s_openapi::NamespaceResourceScope;
@@ -12,7 +12,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::backend::{
-    Backend, BackendError, BackupOrder, Capacity, Origin, Progress, Saved, Taken, VolumeOrder,
+    Backend, BackendError, BackupOrder, Capacity, Origin, Progress, Saved, Stored, Taken,
+    VolumeOrder, too_small,
 };
 
 const NAMESPACE: &str = "longhorn-system";
@@ -225,8 +226,8 @@ impl Resources {
             Origin::Empty => None,
             Origin::Backup { handle } => {
                 put(&mut spec, "fromBackup", json!(handle));
-                let size = self.size_of_backup(handle).await?;
-                put_size(&mut spec, size);
+                let found = self.backup_of(handle).await?;
+                put_size(&mut spec, found.and_then(|it| it.status?.volume_size?.parse().ok()));
                 None
             }
             Origin::Volume { volume } => Some((format!("vol://{}", volume_name(volume)), volume)),
@@ -256,12 +257,6 @@ impl Resources {
             "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec,
         });
         self.make::<Volume>(object).await
-    }
-
-    /// Of the volume a backup is of.
-    async fn size_of_backup(&self, url: &str) -> Result<Option<i64>, BackendError> {
-        let found = self.backup_of(url).await?;
-        Ok(found.and_then(|it| it.status?.volume_size?.parse().ok()))
     }
 
     /// The backup that is stored at an address.
@@ -331,6 +326,43 @@ fn scheduled(volume: &Volume) -> Progress<()> {
     Progress::Failed(format!("no room for the volume: {}", text("message")))
 }
 
+/// Whether a backup can be restored: one that is being made or removed cannot.
+fn is_kept(backup: &Backup) -> bool {
+    let state = backup.status.as_ref().and_then(|it| it.state.as_ref());
+    backup.metadata.deletion_timestamp.is_none() && state == Some(&BackupState::Completed)
+}
+
+/// Whether a store's record is of the volume that a backup is of, in the same store.
+fn is_source(source: &BackupVolume, backup: &Backup) -> bool {
+    let status = backup.status.clone().unwrap_or_default();
+    let said = |it: Option<String>, label: &str| {
+        it.filter(|it| !it.is_empty()).or_else(|| backup.labels().get(label).cloned())
+    };
+    let volume = said(status.volume_name, "backup-volume");
+    let target = said(status.backup_target_name, "backup-target");
+    volume.is_some()
+        && source.spec.volume_name == volume
+        && (target.is_none() || source.spec.backup_target_name == target)
+}
+
+/// How large a volume is that a backup is restored to, if both it and its source were read.
+fn room(backup: &Backup, source: Option<&BackupVolume>) -> Option<i64> {
+    let then: i64 = backup.status.as_ref()?.volume_size.as_ref()?.parse().ok()?;
+    let now: i64 = source?.status.as_ref()?.size.as_ref()?.parse().ok()?;
+    Some(in_gib(then.max(now)))
+}
+
+const fn in_gib(bytes: i64) -> i64 {
+    bytes.saturating_add(GIB - 1) / GIB
+}
+
+/// Why a volume cannot come to hold the backup it is made from, if that is known.
+fn hopeless(volume: &Volume, order: &VolumeOrder) -> Option<String> {
+    // Its controllers make it as large as its source, which may have grown since it was looked at.
+    let size = in_gib(volume.spec.size.map_or(0, |it| it.0));
+    (size > order.gib).then(|| too_small(size))
+}
+
 /// How far a volume is from holding what it was made from.
 fn readiness(volume: &Volume, origin: &Origin, is_late: bool) -> Progress<()> {
     let Some(status) = &volume.status else { return Progress::Running };
@@ -381,6 +413,11 @@ impl Backend for Resources {
         };
         if volume.meta().deletion_timestamp.is_some() {
             return Ok(Progress::Failed("the volume was deleted by somebody else".to_owned()));
+        }
+        if let Origin::Backup { .. } = &order.origin
+            && let Some(why) = hopeless(&volume, order)
+        {
+            return Ok(Progress::Failed(why));
         }
         match readiness(&volume, &order.origin, self.is_late(&volume)) {
             Progress::Done(()) => self.extend_volume(&order.name, order.gib).await,
@@ -521,8 +558,11 @@ impl Backend for Resources {
         Ok(found.map(|it| saved(&it, self.is_late(&it))))
     }
 
-    async fn has_backup(&self, handle: &str) -> Result<bool, BackendError> {
-        Ok(self.backup_of(handle).await?.is_some())
+    async fn find_stored(&self, handle: &str) -> Result<Option<Stored>, BackendError> {
+        let Some(backup) = self.backup_of(handle).await?.filter(is_kept) else { return Ok(None) };
+        let all = self.api::<BackupVolume>().list(&ListParams::default()).await.map_err(failure)?;
+        let source = all.items.iter().find(|it| is_source(it, &backup));
+        Ok(Some(Stored { gib: room(&backup, source) }))
     }
 
     async fn remove_backup(
@@ -766,6 +806,62 @@ mod tests {
         assert_eq!(of(&json!({}), "RevertPending", "in use"), Progress::Running);
         let gone = Progress::Failed("no snapshot".to_owned());
         assert_eq!(of(&json!({}), "RevertFailure", "no snapshot"), gone);
+    }
+
+    fn restoring(spec: &Value, status: &Value) -> Volume {
+        serde_json::from_value(json!({
+            "apiVersion": "longhorn.io/v1beta2", "kind": "Volume",
+            "metadata": {"name": "v"}, "spec": spec, "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn of_backup() -> Origin {
+        Origin::Backup { handle: "vfs:///b?backup=b&volume=v".to_owned() }
+    }
+
+    #[test]
+    fn a_backup_that_is_not_complete_or_on_its_way_out_is_not_kept() {
+        let mut there = backup(&json!({"state": "Completed"}));
+        assert!(is_kept(&there));
+        assert!(!is_kept(&backup(&json!({"state": "InProgress"}))));
+        assert!(!is_kept(&backup(&json!({"state": "Deleting"}))));
+        there.metadata.deletion_timestamp =
+            serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        assert!(!is_kept(&there));
+    }
+
+    #[test]
+    fn a_backup_is_restored_to_the_size_that_its_source_has_in_that_store() {
+        let of = |target: &str, bytes: i64| -> BackupVolume {
+            serde_json::from_value(json!({
+                "apiVersion": "longhorn.io/v1beta2", "kind": "BackupVolume",
+                "metadata": {"name": "s"},
+                "spec": {"backupTargetName": target, "volumeName": "v"},
+                "status": {"size": bytes.to_string()},
+            }))
+            .unwrap()
+        };
+        let then = backup(&json!({"volumeName": "v", "backupTargetName": "default",
+            "volumeSize": GIB.to_string()}));
+        let (now, elsewhere) = (of("default", 40 * GIB), of("other", 50 * GIB));
+        assert!(is_source(&now, &then) && !is_source(&elsewhere, &then));
+        assert_eq!(room(&then, Some(&now)), Some(40));
+        assert_eq!(room(&then, Some(&of("default", GIB + 1))), Some(2));
+        assert_eq!(room(&then, None), None, "what the store says is not read yet");
+    }
+
+    #[test]
+    fn a_volume_that_turns_out_larger_than_its_row_fails() {
+        let order = |gib| VolumeOrder {
+            name: "v".to_owned(),
+            gib,
+            origin: of_backup(),
+            specs: std::collections::BTreeMap::new(),
+        };
+        let large = restoring(&json!({"size": (40 * GIB).to_string()}), &json!({}));
+        assert_eq!(hopeless(&large, &order(1)), Some(too_small(40)));
+        assert_eq!(hopeless(&large, &order(40)), None);
     }
 
     #[test]
