@@ -105,3 +105,34 @@ async fn a_source_that_grows_meanwhile_fails_the_restore() {
         assert_eq!(rig.backend.volumes(), [source]);
     }
 }
+
+#[tokio::test]
+async fn a_restore_of_what_is_not_there_fails() {
+    for mut rig in Rig::everywhere().await {
+        let target = rig.volume().await;
+        let (one, two) = (saved(&rig, &target).await, saved(&rig, &target).await);
+        rig.backend.forget_stored();
+        let made = restored(&rig, &one).await;
+        let path = format!("/backups/{two}/restore");
+        rig.ok("POST", &path, json!({"restore": {"volume_id": target}}), NEW).await;
+        rig.age().await;
+        rig.passes(4).await;
+        // Only time in which somebody was there counts.
+        for volume in [&made, &target] {
+            rig.expect(volume, "available", Some("restoring-backup")).await;
+        }
+        rig.worker.started = jiff::Timestamp::UNIX_EPOCH;
+        rig.settle().await;
+        for (volume, backup) in [(&made, &one), (&target, &two)] {
+            rig.expect(volume, "available", Some("error_restoring")).await;
+            let seen = rig.get(&format!("/backups/{backup}"), NEW).await;
+            assert_eq!(seen.body["backup"]["status"], "available");
+            assert_eq!(seen.body["backup"]["fail_reason"], "the stored backup is not there");
+            rig.ok("DELETE", &format!("/volumes/{volume}"), Value::Null, NEW).await;
+        }
+        rig.settle().await;
+        assert_eq!(rig.backend.volumes(), Vec::<String>::new());
+        let messages = rig.get("/messages", NEW).await;
+        assert_eq!(messages.body["messages"][0]["event_id"], "VOLUME_VOLUME_BACKUP_015_026");
+    }
+}

@@ -360,7 +360,7 @@ impl Worker {
         }
         if !truth(work, "begun") {
             let stored = self.backend.find_stored(&handle).await?;
-            match decide::restore(stored, volume.size) {
+            match decide::restore(stored, volume.size, self.is_late(work)) {
                 Begin::Wait => return Ok(Next::Later),
                 Begin::Fail(why) => return self.restore_failed(work, &backup, target, &why).await,
                 // Known before it is asked for: from then on it is looked at and not for.

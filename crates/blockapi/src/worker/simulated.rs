@@ -134,6 +134,11 @@ impl Simulated {
         self.state().sources.insert(volume.to_owned(), gib);
     }
 
+    /// Somebody empties the store.
+    pub(crate) fn forget_stored(&self) {
+        self.state().store.clear();
+    }
+
     /// Who is connected to a volume.
     pub(crate) fn connected(&self, volume: &str) -> Vec<String> {
         self.state().disks.get(volume).map(|it| it.connections.clone()).unwrap_or_default()
