@@ -668,6 +668,10 @@ pub(super) async fn import(service: &Service, request: &Request) -> Answer {
     };
     let mut tx = store.db.begin().await?;
     tx.lock_name(&new.id).await?;
+    if let Some(handle) = &new.service_metadata {
+        // Whoever removes what it is of has seen this record, or is seen by it.
+        tx.lock_name(handle).await?;
+    }
     let there = "SELECT deleted FROM backups WHERE id = $1";
     match tx.fetch_one(there, &[new.id.as_str().into()]).await? {
         Some(row) if row.int("deleted")? == 0 => {

@@ -465,11 +465,15 @@ impl Worker {
 
     // ------------------------------------------------------------ import
 
-    /// A record is as good as what it is of: there, or found when the target was read.
+    /// A record is as good as what it is of: there, or found when the target was read. A record of the
+    /// same that is on its way out may take the data with it: its end is waited for.
     pub(super) async fn import_backup(&self, work: &Work) -> Result<Next, WorkError> {
         let Some(backup) = self.backup_in(work, "creating").await? else {
             return self.abandon(work).await;
         };
+        if self.store.has_leaving_twin(&backup).await? {
+            return Ok(Next::Later);
+        }
         let handle = backup.service_metadata.as_deref().unwrap_or_default();
         let (status, why) = if self.backend.find_stored(handle).await?.is_some() {
             ("available", None)
@@ -489,15 +493,31 @@ impl Worker {
 
     // ------------------------------------------------------------ delete
 
+    /// Whether what is stored goes with its record; nothing if the work is no longer this worker's. Once
+    /// that is so it stays so: a record that comes later finds this one, and waits.
+    async fn goes_with(&self, work: &Work, backup: &Backup) -> Result<Option<bool>, WorkError> {
+        if truth(work, "goes") {
+            return Ok(Some(true));
+        }
+        let mut tx = self.store.db.begin().await?;
+        if self.store.has_twin(&mut tx, backup).await? {
+            return Ok(Some(false));
+        }
+        let detail = with(work, "goes", true);
+        let kept = self.store.amend(&mut tx, work, &self.name, &detail).await?;
+        tx.commit().await?;
+        Ok(kept.then_some(true))
+    }
+
     pub(super) async fn delete_backup(&self, work: &Work) -> Result<Next, WorkError> {
         let Some(backup) = self.backup_in(work, "deleting").await? else {
             return self.abandon(work).await;
         };
         let handle = backup.service_metadata.as_deref();
-        let progress = if self.store.has_twin(&backup).await? {
-            Progress::Done(())
-        } else {
-            settled(self.backend.remove_backup(&backup.id, handle).await)?
+        let progress = match self.goes_with(work, &backup).await? {
+            None => return Ok(Next::Ended),
+            Some(false) => Progress::Done(()),
+            Some(true) => settled(self.backend.remove_backup(&backup.id, handle).await)?,
         };
         match progress {
             Progress::Running => Ok(Next::Soon),
