@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::longhorn::{
-    AttacherType, Engine, EnginePurgeStatus, Snapshot, SnapshotSpec, SnapshotStatus, VolumeAttachment, VolumeState,
-    VolumeStatus,
+    AttacherType, Engine, EnginePurgeStatus, Snapshot, SnapshotSpec, SnapshotStatus,
+    VolumeAttachment, VolumeState, VolumeStatus,
 };
 use api::scalar::{Stamp, Time};
 use jiff::Timestamp;
