@@ -108,13 +108,14 @@ async fn answer(server: Arc<Server>, request: Request<Body>) -> Response {
         took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
         "request"
     );
-    trail.write(&server, code, took);
+    let id = HeaderValue::from_str(&trail.entry.request_id);
+    let permits = trail.write(&server, code, took);
     let mut response = finish::answer(&parts, response);
-    if let Ok(id) = HeaderValue::from_str(&trail.entry.request_id) {
+    if let Ok(id) = id {
         response.headers_mut().insert("audit-id", id);
     }
     let visit = parts.extensions.get::<Arc<Visit>>().cloned();
-    response.map(|body| Held::body(body, visit, trail.permits))
+    response.map(|body| Held::body(body, visit, permits))
 }
 
 /// The trace of a request; it goes on from the caller's where there is one.
@@ -193,12 +194,14 @@ impl Trail {
         self.entry.name = path.name.clone().unwrap_or_default();
     }
 
-    fn write(&mut self, server: &Server, code: u16, took: Duration) {
+    /// Puts the entry into the audit log; what is left is what the request has taken.
+    fn write(mut self, server: &Server, code: u16, took: Duration) -> Vec<Permit> {
         if let (true, Some(audit)) = (self.is_write, &server.audit) {
             self.entry.code = code;
             self.entry.latency_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-            audit.record(self.entry.clone());
+            audit.record(self.entry);
         }
+        self.permits
     }
 }
 

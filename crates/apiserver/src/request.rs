@@ -95,7 +95,9 @@ fn decode_segment(raw: &str) -> Result<String, Failure> {
     let text = percent_decode_str(raw)
         .decode_utf8()
         .map_err(|_| Failure::bad_request("the path is not valid UTF-8"))?;
-    let hostile = text == "." || text == ".." || text.contains(['/', '\0', '\\']);
+    let hostile = text == "."
+        || text == ".."
+        || text.bytes().any(|byte| matches!(byte, b'/' | b'\0' | b'\\'));
     if hostile {
         return Err(Failure::bad_request(format!("{text:?} is not a valid path segment")));
     }

@@ -4,6 +4,7 @@
 //! hangs on no caller: the access rules follow the store's writer, the served types are followed
 //! whenever somebody asks for them.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
@@ -168,8 +169,12 @@ impl Server {
     }
 
     /// Writes; the type that a definition makes is served when this returns.
-    pub async fn commit(&self, write: Write, company: Company) -> Result<Arc<Stored>, WriteError> {
-        let is_definition = *write.key.resource == *definitions::ID;
+    pub async fn commit(
+        &self,
+        write: impl Borrow<Write>,
+        company: Company,
+    ) -> Result<Arc<Stored>, WriteError> {
+        let is_definition = *write.borrow().key.resource == *definitions::ID;
         let result = match company {
             Company::Alone => self.store.write_here(write).await,
             Company::Others => self.store.write(write).await,

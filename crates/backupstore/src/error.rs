@@ -34,6 +34,10 @@ pub enum Error {
     Unreadable { path: String, why: String },
     #[error("{what} already exists")]
     Exists { what: String },
+    #[error(
+        "backup {backup} already exists, of another snapshot that was named {snapshot}: delete that backup, or give this one another name"
+    )]
+    ExistsOfAnother { backup: String, snapshot: String },
     #[error(transparent)]
     Locked(Box<Locked>),
     #[error("lost the lock {path}: it was removed, or could not be renewed in time")]

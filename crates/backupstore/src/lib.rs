@@ -44,7 +44,7 @@ pub use lock::{Holder, LOCK_TIMEOUT, LockSchedule, Processes};
 pub use name::Name;
 pub use repository::v1 as format;
 pub use repository::{ARCHIVE_MAX_BYTES, SystemBackup};
-pub use source::{Extents, FileSource, Source};
+pub use source::{BackedUp, Extents, FileSource, Source};
 pub use store::{Abilities, BackupStore};
 pub use subject::Subject;
 pub use target::{AbilityValues, BackupUrl, Environment, TargetInfo, TargetUrl};

@@ -6,18 +6,49 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use jiff::Timestamp;
 use rustix::fs::{SeekFrom, seek};
 
 /// The changed parts of a volume, ascending and apart; empty ones are skipped.
 pub type Extents = Box<dyn Iterator<Item = io::Result<Range<u64>>> + Send>;
 
+/// The snapshot that a backup was made of, as its record tells of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackedUp {
+    pub snapshot: String,
+    /// When the snapshot was taken; empty in records of writers that do not say.
+    pub taken: String,
+    /// When the backup was started.
+    pub started: String,
+}
+
+impl BackedUp {
+    /// Whether it is the snapshot of its name that was taken at that time. Where the record does not say, it
+    /// is one that was there when the backup was started, as far as clocks tell.
+    pub fn is_of(&self, taken: &str) -> bool {
+        if !self.taken.is_empty() {
+            return self.taken == taken;
+        }
+        let times = (taken.parse::<Timestamp>(), self.started.parse::<Timestamp>());
+        matches!(times, (Ok(taken), Ok(started)) if taken <= started)
+    }
+}
+
 /// A snapshot that is backed up, and the chain below it. It does not change while it is read.
 pub trait Source: Send + Sync + 'static {
     fn size_bytes(&self) -> u64;
 
-    /// Whether the chain below this snapshot holds the `snapshot` that was backed up at that time, as it
-    /// was then. A name alone says nothing: it may have been given again.
-    fn has_snapshot(&self, snapshot: &str, backed_up_at: &str) -> io::Result<bool>;
+    /// When this snapshot was taken, for the record of the backup; nothing where it does not know.
+    fn taken(&self) -> io::Result<String> {
+        Ok(String::new())
+    }
+
+    /// Whether this snapshot, which has the name of that one, is that one. A name alone says nothing: it may
+    /// have been given again.
+    fn is_snapshot(&self, of: &BackedUp) -> io::Result<bool>;
+
+    /// Whether the chain below this snapshot holds that one, as it was then.
+    fn has_snapshot(&self, of: &BackedUp) -> io::Result<bool>;
 
     /// Every part of the volume that may have changed since `base`, or that may hold data where
     /// there is no base. It is walked while blocks are uploaded: it should find its parts as it
@@ -57,7 +88,12 @@ impl Source for FileSource {
         self.size_bytes
     }
 
-    fn has_snapshot(&self, _: &str, _: &str) -> io::Result<bool> {
+    /// It has none: who named it knows.
+    fn is_snapshot(&self, _: &BackedUp) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    fn has_snapshot(&self, _: &BackedUp) -> io::Result<bool> {
         Ok(false)
     }
 
@@ -120,6 +156,28 @@ impl Iterator for Walk {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_snapshot_is_known_by_when_it_was_taken() {
+        let (taken, started) = ("2026-11-15T06:29:59Z", "2026-11-15T06:30:00Z");
+        let of = |taken: &str, started: &str| BackedUp {
+            snapshot: "s".into(),
+            taken: taken.into(),
+            started: started.into(),
+        };
+        let known = of(taken, started);
+        assert!(known.is_of(taken));
+        for other in ["2026-11-15T06:29:58Z", "2026-11-15T06:30:00Z", "2026-11-15T06:30:01Z", ""] {
+            assert!(!known.is_of(other), "{other}");
+        }
+        // Whatever the clock of who started the backup says.
+        assert!(of(started, taken).is_of(started));
+        let unknown = of("", started);
+        for (taken, wanted) in [(taken, true), (started, true), ("2026-11-15T06:30:01Z", false)] {
+            assert_eq!(unknown.is_of(taken), wanted, "{taken}");
+        }
+        assert!(!unknown.is_of("") && !of("", "").is_of(taken));
+    }
 
     #[test]
     fn a_file_is_read_with_its_holes_and_past_its_end() {

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use rpc::Address;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::console::Console;
@@ -71,7 +70,7 @@ async fn listens(address: &Address, limit: Duration, told: impl FnOnce()) -> boo
     let mut told = Some(told);
     loop {
         let end = begin.checked_add(limit).unwrap_or(begin);
-        match timeout_at(end, TcpStream::connect((address.host(), address.port()))).await {
+        match timeout_at(end, rpc::dial((address.host(), address.port()))).await {
             Ok(Ok(_)) => return true,
             Ok(Err(_)) if Instant::now() < end => {}
             Ok(Err(_)) | Err(_) => return false,

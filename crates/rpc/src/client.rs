@@ -1,13 +1,18 @@
 //! Calls to engines, replicas and sync agents.
 
+use std::io;
 use std::time::Duration;
 
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
 use tonic::codegen::InterceptedService;
 use tonic::service::Interceptor;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
+use tower::service_fn;
 
-use crate::{Address, Identity, SharedClaim};
+use crate::{Address, Identity, SharedClaim, dial};
 
 /// How long a call may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +78,7 @@ pub fn connect_claimed(
     deadline: Deadline,
     claim: SharedClaim,
 ) -> Result<Peer, tonic::transport::Error> {
-    let channel = endpoint(address, deadline)?.connect_lazy();
+    let channel = endpoint(address, deadline)?.connect_with_connector_lazy(service_fn(reach));
     Ok(InterceptedService::new(channel, Caller(expected, claim)))
 }
 
@@ -89,13 +94,18 @@ pub fn connect_bulk(
     let channel = endpoint(address, deadline)?
         .initial_stream_window_size(BULK_STREAM_BYTES)
         .initial_connection_window_size(BULK_CONNECTION_BYTES)
-        .connect_lazy();
+        .connect_with_connector_lazy(service_fn(reach));
     Ok(InterceptedService::new(channel, Caller(expected, SharedClaim::default())))
 }
 
 fn endpoint(address: &Address, deadline: Deadline) -> Result<Endpoint, tonic::transport::Error> {
-    Ok(Endpoint::from_shared(address.uri())?
-        .connect_timeout(CONNECT)
-        .timeout(deadline.duration())
-        .tcp_nodelay(true))
+    Ok(Endpoint::from_shared(address.uri())?.connect_timeout(CONNECT).timeout(deadline.duration()))
+}
+
+async fn reach(uri: Uri) -> io::Result<TokioIo<TcpStream>> {
+    let host = uri.host().unwrap_or_default();
+    // An IPv6 address stands in brackets there.
+    let host = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
+    let port = uri.port_u16().unwrap_or_default();
+    dial((host, port)).await.map(TokioIo::new)
 }

@@ -115,9 +115,13 @@ async fn sync_one(
     };
     let spec = [("backupSpec".to_owned(), Value::Object(spec))];
     match world.backups.create(&Nab::new(meta, spec.into_iter().collect())).await {
-        Ok(_) | Err(Failure::Conflict { .. }) => Ok(()),
-        Err(failure) => Err(failure),
+        Ok(_) | Err(Failure::Conflict { .. }) => {}
+        Err(failure) => return Err(failure),
     }
+    if graves.returning.contains(&origin.nacuuid) {
+        tombstones::lift(world, &origin.namespace, &origin.nacuuid).await?;
+    }
+    Ok(())
 }
 
 /// Whether a Velero backup is still there that was seen in a list, and is to stay. That its tenant's object

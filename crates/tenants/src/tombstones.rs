@@ -22,6 +22,8 @@ const LABEL: (&str, &str) = ("holdfast.io/tombstones", "true");
 const KEEP_HOURS: i64 = 720;
 /// Behind the time of what an earlier namespace of the name left.
 const FORMER: &str = "former";
+/// Behind the time of what may come back, and whose volumes' data is there all the while.
+const RETURNING: &str = "returning";
 /// Longer lists are not written any more: they would be too long for one object.
 const GRAVES_MAX: usize = 5000;
 
@@ -31,6 +33,8 @@ pub(crate) enum Owner {
     Present,
     /// A namespace that ends.
     Former,
+    /// The one that has it now, and has taken away its location: with that it comes back.
+    Returning,
 }
 
 /// Remembers it; `false` where there is no more room. The backup may then come back, which is said; its
@@ -77,7 +81,8 @@ pub(crate) async fn record(
 /// The identities that must not come back.
 pub(crate) async fn read(world: &World) -> Result<Vec<String>, Failure> {
     let all = list(world).await?;
-    Ok(all.into_iter().flat_map(|it| it.data.unwrap_or_default().into_keys()).collect())
+    let data = all.into_iter().flat_map(|it| it.data.unwrap_or_default());
+    Ok(data.filter(|(_, value)| owner(value) != Owner::Returning).map(|(key, _)| key).collect())
 }
 
 /// What is remembered of one namespace, by whose it was.
@@ -85,6 +90,7 @@ pub(crate) async fn read(world: &World) -> Result<Vec<String>, Failure> {
 pub(crate) struct Graves {
     pub(crate) present: BTreeSet<String>,
     pub(crate) former: BTreeSet<String>,
+    pub(crate) returning: BTreeSet<String>,
 }
 
 pub(crate) async fn of(world: &World, namespace: &str) -> Result<Graves, Failure> {
@@ -96,9 +102,18 @@ pub(crate) async fn of(world: &World, namespace: &str) -> Result<Graves, Failure
         match owner(&value) {
             Owner::Present => graves.present.insert(nacuuid),
             Owner::Former => graves.former.insert(nacuuid),
+            Owner::Returning => graves.returning.insert(nacuuid),
         };
     }
     Ok(graves)
+}
+
+/// One that has come back is counted as what it is.
+pub(crate) async fn lift(world: &World, namespace: &str, nacuuid: &str) -> Result<(), Failure> {
+    let body = json!({"data": {nacuuid: null}});
+    let name = format!("{PREFIX}{namespace}");
+    let done = api(world).patch(&name, &PatchParams::default(), &Patch::Merge(&body)).await;
+    done.map(drop).map_err(|error| failed(nacuuid, error))
 }
 
 /// Forgets those whose time is over and whose backup is gone. It may outlive its time: kept longer by an
@@ -133,12 +148,14 @@ fn written(until: Time, owner: Owner) -> String {
     match owner {
         Owner::Present => until.to_string(),
         Owner::Former => format!("{until} {FORMER}"),
+        Owner::Returning => format!("{until} {RETURNING}"),
     }
 }
 
 fn owner(value: &str) -> Owner {
     match value.split_once(' ') {
         Some((_, FORMER)) => Owner::Former,
+        Some((_, RETURNING)) => Owner::Returning,
         _ => Owner::Present,
     }
 }
@@ -170,7 +187,7 @@ mod tests {
     fn what_a_former_namespace_left_is_remembered_and_does_not_count() {
         let until = Time::new(jiff::Timestamp::from_second(1000).unwrap());
         let at = |second| jiff::Timestamp::from_second(second).unwrap();
-        for it in [Owner::Present, Owner::Former] {
+        for it in [Owner::Present, Owner::Former, Owner::Returning] {
             let value = written(until, it);
             assert_eq!(owner(&value), it);
             assert!(is_over(&value, at(1001)) && !is_over(&value, at(999)), "{value}");

@@ -175,6 +175,12 @@ impl Catalog {
         let found = found.or_else(|| preferred().find(begun)).or_else(|| called().find(begun));
         vec![found.map_or_else(|| name.to_owned(), Kind::resource)]
     }
+
+    /// Whether a name that people write means nothing here.
+    pub(crate) fn is_strange(&self, name: &str) -> bool {
+        !crate::lists::is_pattern(name)
+            && !self.resolve(name).iter().any(|it| self.resource(it).is_some())
+    }
 }
 
 /// Marks one version of each kind of a group: the preferred one where that has the kind, else the first

@@ -15,7 +15,9 @@ use crate::backup::queue::KIND as BACKUP;
 use crate::layout;
 use crate::names;
 use crate::volumes::{self, Owners};
-use crate::world::{Running, STORE_WORKERS, Work, World, in_time, tenant_of, turn, turn_of};
+use crate::world::{
+    Opened, Running, STORE_WORKERS, Work, World, in_time, tenant_of, turn, turn_of,
+};
 
 /// A request that was carried out is kept this long.
 const KEPT: SignedDuration = SignedDuration::from_hours(24);
@@ -201,7 +203,7 @@ impl Deletions {
                     Err(why) => errors.push(why.to_string()),
                 }
                 if errors.is_empty() {
-                    errors.extend(bounded(location, remove(opened.store.as_ref(), name)).await);
+                    errors.extend(bounded(location, remove(&opened, name)).await);
                 }
             }
         }
@@ -304,9 +306,10 @@ async fn bounded(
 }
 
 /// The object first: what is left without it is no backup to anybody.
-async fn remove(store: &dyn blobs::Store, name: &str) -> Option<String> {
+async fn remove(opened: &Opened, name: &str) -> Option<String> {
+    let store = opened.store.as_ref();
     let told = |error: blobs::Error| {
-        format!("error deleting backup from backup storage: {}", telemetry::Chain(&error))
+        format!("error deleting backup from backup storage: {}", opened.told(&error))
     };
     let object = match layout::BackupFile::Object.key(name) {
         Ok(key) => key,

@@ -145,7 +145,7 @@ impl Reconciler for Schedules {
         }
         let text = schedule.spec.schedule.clone().unwrap_or_default();
         let parsed = parse(&text);
-        let enabled = verdict(&schedule, parsed.as_ref().err());
+        let enabled = verdict(&schedule, parsed.as_ref().err(), Timestamp::now());
         let schedule = world.schedules.update(&schedule, &enabled).await?;
         let Ok(cron) = parsed else { return Ok(Next::WAIT) };
         if schedule.spec.paused == Some(true) {
@@ -203,7 +203,7 @@ fn parse(text: &str) -> Result<Cron, String> {
 }
 
 /// The schedule with what is wrong with it, and a first run that was asked to be skipped.
-fn verdict(schedule: &Schedule, problem: Option<&String>) -> Schedule {
+fn verdict(schedule: &Schedule, problem: Option<&String>, now: Timestamp) -> Schedule {
     let mut next = schedule.clone();
     let status: &mut ScheduleStatus = next.status.get_or_insert_default();
     match problem {
@@ -218,7 +218,17 @@ fn verdict(schedule: &Schedule, problem: Option<&String>) -> Schedule {
     }
     if next.spec.skip_immediately == Some(true) {
         next.spec.skip_immediately = Some(false);
-        status.last_skipped = Some(Time::new(Timestamp::now()));
+        status.last_skipped = Some(Time::new(now));
+    }
+    // Written by a clock that was ahead: nothing would be due until that time has come.
+    let now = Time::new(now);
+    for time in [&mut status.last_backup, &mut status.last_skipped].into_iter().flatten() {
+        *time = (*time).min(now);
+    }
+    let is_made_later =
+        schedule.metadata.creation_timestamp.as_ref().is_some_and(|it| it.0 > now.timestamp());
+    if is_made_later && status.last_backup.is_none() {
+        status.last_skipped.get_or_insert(now);
     }
     next
 }
@@ -227,8 +237,8 @@ fn verdict(schedule: &Schedule, problem: Option<&String>) -> Schedule {
 fn next_run(schedule: &Schedule, cron: &Cron) -> Option<Timestamp> {
     let status = schedule.status.clone().unwrap_or_default();
     let created = schedule.metadata.creation_timestamp.as_ref().map(|it| it.0);
-    let last = status.last_backup.map(Time::timestamp).or(created)?;
-    let last = status.last_skipped.map_or(last, |it| it.timestamp().max(last));
+    let known = [status.last_backup, status.last_skipped].into_iter().flatten();
+    let last = known.map(Time::timestamp).max().or(created)?;
     cron.after(last)
 }
 
@@ -396,6 +406,25 @@ mod tests {
             ),
             "2024-01-01T08:00:00Z"
         );
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_keeps_no_schedule_waiting() {
+        let cron = parse("CRON_TZ=UTC 0 * * * *").unwrap();
+        let now: Timestamp = "2024-01-01T05:10:00Z".parse().unwrap();
+        for (created, status) in [
+            ("2024-01-01T00:30:00Z", json!({"lastBackup": "2030-01-01T00:00:00Z"})),
+            ("2024-01-01T00:30:00Z", json!({"lastSkipped": "2030-01-01T00:00:00Z"})),
+            ("2030-01-01T00:00:00Z", json!({})),
+        ] {
+            let schedule: Schedule = serde_json::from_value(json!({"metadata": {"name": "s",
+                "creationTimestamp": created}, "spec": {}, "status": status}))
+            .unwrap();
+            let settled = verdict(&schedule, None, now);
+            assert_eq!(next_run(&settled, &cron).unwrap().to_string(), "2024-01-01T06:00:00Z");
+            let later = "2024-01-01T05:50:00Z".parse().unwrap();
+            assert_eq!(verdict(&settled, None, later), settled, "and it stays so");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Storage locations: whether they can be used, and what lies in them that the cluster does not know.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +26,12 @@ const OBJECT_MAX_BYTES: u64 = 4 << 20;
 /// Of a store that is a tenant's own: of one object, and of how many.
 const TENANT_OBJECT_MAX_BYTES: u64 = 256 << 10;
 const TENANT_BACKUPS_MAX: usize = 1000;
+/// How many are made known at a look: each of them is written, mirrored and told to everybody who watches.
+const TENANT_BACKUPS_A_LOOK: usize = 25;
+/// What a tenant may ask for in one spec, and what its controller adds to that.
+const TENANT_SPEC_MAX_BYTES: usize = (64 + 16) << 10;
+/// Of a status, and of the labels and annotations that are kept.
+const TENANT_REST_MAX_BYTES: usize = 16 << 10;
 /// A tenant's location is looked at no more often than this, whatever it asks for.
 const TENANT_PERIOD_MIN: Duration = Duration::from_secs(10);
 const TENANT_LOOK_WITHIN: Duration = Duration::from_mins(1);
@@ -213,7 +219,7 @@ impl Locations {
         let opened = self.world.open(location).await?;
         let level =
             in_time(location, TENANT_LOOK_WITHIN, opened.store.list_level(&Prefix::ROOT)).await?;
-        let level = level.map_err(|error| telemetry::Chain(&error).to_string())?;
+        let level = level.map_err(|error| opened.told(&error))?;
         let foreign: Vec<&str> = level
             .folders
             .iter()
@@ -247,6 +253,7 @@ impl Locations {
         let stored: BTreeSet<String> =
             level.folders.iter().filter_map(|it| it.parts().last().map(str::to_owned)).collect();
         let mut left = self.room(location);
+        let mut new = if is_tenants(location) { TENANT_BACKUPS_A_LOOK } else { usize::MAX };
         for backup in &stored {
             let key = self.world.key(backup);
             if self.world.backups.get(&key).is_some() || self.world.backups.is_broken(&key) {
@@ -260,14 +267,23 @@ impl Locations {
                 );
                 break;
             }
+            if new == 0 {
+                tracing::debug!(
+                    location = name,
+                    "more backups in it are made known at the next look"
+                );
+                break;
+            }
             left -= 1;
-            if let Err(error) = self.bring_in(&opened, location, backup).await {
-                tracing::warn!(
+            match self.bring_in(&opened, location, backup).await {
+                Ok(true) => new -= 1,
+                Ok(false) => {}
+                Err(error) => tracing::warn!(
                     location = name,
                     backup,
                     error,
                     "a backup in the store cannot be used"
-                );
+                ),
             }
         }
         self.forget(&opened, name, &stored, listed_at).await?;
@@ -278,28 +294,23 @@ impl Locations {
 
     /// How many backups of this location may be made known.
     fn room(&self, location: &BackupStorageLocation) -> usize {
-        if !is_tenants(location) {
-            return usize::MAX;
-        }
-        let name = location.metadata.name.as_deref();
-        let all = self.world.backups.list();
-        let here = all.iter().filter(|it| it.spec.storage_location.as_deref() == name).count();
-        TENANT_BACKUPS_MAX.saturating_sub(here)
+        room(location, &self.world.locations.list(), &self.world.backups.list())
     }
 
+    /// Whether it is known since.
     async fn bring_in(
         &self,
         opened: &Opened,
         location: &BackupStorageLocation,
         name: &str,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         let key = BackupFile::Object.key(name).map_err(|error| error.to_string())?;
         let tenant = tenant_of(location);
         let max = if tenant.is_some() { TENANT_OBJECT_MAX_BYTES } else { OBJECT_MAX_BYTES };
         let blob = match blobs::get_limited(opened.store.as_ref(), &key, max).await {
             Ok(blob) => blob,
             // Still on its way in, or on its way out.
-            Err(error) if error.is_not_found() => return Ok(()),
+            Err(error) if error.is_not_found() => return Ok(false),
             Err(error) => return Err(telemetry::Chain(&error).to_string()),
         };
         let stored: Backup = serde_json::from_slice(&blob.bytes)
@@ -309,16 +320,16 @@ impl Locations {
             |uid: &str| schedules.iter().any(|it| it.metadata.uid.as_deref() == Some(uid));
         let location = location.metadata.name.as_deref().unwrap_or_default();
         let known = known_backup(stored, name, location, &self.world.settings.namespace, is_known)?;
-        let Some(mut backup) = known else { return Ok(()) };
+        let Some(mut backup) = known else { return Ok(false) };
         if let Some(tenant) = tenant {
             backup = only_of(tenant, backup)?;
         }
         match self.world.backups.create(&backup).await {
             Ok(_) => {
                 tracing::info!(backup.name = name, location, "a backup was found in the store");
-                Ok(())
+                Ok(true)
             }
-            Err(Failure::Conflict { .. }) => Ok(()),
+            Err(Failure::Conflict { .. }) => Ok(false),
             Err(failure) => Err(telemetry::Chain(&failure).to_string()),
         }
     }
@@ -351,6 +362,23 @@ impl Locations {
         }
         Ok(())
     }
+}
+
+/// How many backups of this location may be made known, beside those of all that are the same tenant's.
+fn room(
+    location: &BackupStorageLocation,
+    locations: &[Arc<BackupStorageLocation>],
+    backups: &[Arc<Backup>],
+) -> usize {
+    let Some(tenant) = tenant_of(location) else { return usize::MAX };
+    let own: HashSet<&str> = locations
+        .iter()
+        .filter(|it| tenant_of(it) == Some(tenant))
+        .filter_map(|it| it.metadata.name.as_deref())
+        .collect();
+    let is_here =
+        |it: &Backup| it.spec.storage_location.as_deref().is_some_and(|it| own.contains(it));
+    TENANT_BACKUPS_MAX.saturating_sub(backups.iter().filter(|it| is_here(it)).count())
 }
 
 /// Whether a backup of the location with this label was in its store when that was listed.
@@ -396,7 +424,19 @@ fn only_of(tenant: &str, mut backup: Backup) -> Result<Backup, String> {
     metadata.labels = Some(labels);
     metadata.annotations = Some(notes);
     metadata.owner_references = None;
+    at_most("spec", TENANT_SPEC_MAX_BYTES, &backup.spec)?;
+    at_most("status", TENANT_REST_MAX_BYTES, &backup.status)?;
+    at_most("metadata", TENANT_REST_MAX_BYTES, &backup.metadata)?;
     Ok(backup)
+}
+
+/// It is copied into the cluster, to its tenant's object, and into the status of that: others wait for it.
+fn at_most(what: &str, max: usize, part: &impl serde::Serialize) -> Result<(), String> {
+    let bytes = serde_json::to_vec(part).map_or(usize::MAX, |written| written.len());
+    if bytes <= max {
+        return Ok(());
+    }
+    Err(format!("its {what} has {bytes} bytes; {max} are allowed of a tenant's backup"))
 }
 
 /// Such names begin with the namespace, as far as it fits, and end with a uuid: nobody else's are like
@@ -556,6 +596,53 @@ mod tests {
             });
             assert!(found.is_err(), "{what}");
         }
+    }
+
+    #[test]
+    fn a_backup_that_is_longer_than_a_tenants_may_be_stays_outside() {
+        let long = |bytes: usize| json!("x".repeat(bytes));
+        for (pointer, fits) in [
+            ("/spec/excludedResources", json!([long(64 << 10)])),
+            ("/status/failureReason", long(15 << 10)),
+            ("/metadata/annotations/openshift.io~1oadp-nab-origin-name", long(15 << 10)),
+        ] {
+            let with = |value: Value| {
+                planted(|it| {
+                    let (parent, name) = pointer.rsplit_once('/').unwrap();
+                    it.pointer_mut(parent).unwrap()[name.replace("~1", "/")] = value;
+                })
+            };
+            let is_list = fits.is_array();
+            assert!(with(fits).is_ok(), "{pointer}");
+            let much = if is_list { json!([long(100 << 10)]) } else { long(17 << 10) };
+            let refused = with(much).unwrap_err();
+            assert!(refused.contains("bytes; "), "{pointer}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_tenant_has_room_once_however_many_locations_it_has() {
+        let location = |name: &str, tenant: Option<&str>| -> Arc<BackupStorageLocation> {
+            let notes = tenant.map(|it| json!({"openshift.io/oadp-nabsl-origin-namespace": it}));
+            let value = json!({"metadata": {"name": name, "annotations": notes}});
+            Arc::new(serde_json::from_value(value).unwrap())
+        };
+        let backup = |location: &str| -> Arc<Backup> {
+            let value = json!({"metadata": {"name": "b"}, "spec": {"storageLocation": location}});
+            Arc::new(serde_json::from_value(value).unwrap())
+        };
+        let locations = [
+            location("a1", Some("a")),
+            location("a2", Some("a")),
+            location("b", Some("b")),
+            location("ours", None),
+        ];
+        let backups: Vec<_> = ["a1", "a1", "b", "ours"].map(backup).into();
+        let left = |at: usize| room(&locations[at], &locations, &backups);
+        assert_eq!(left(0), TENANT_BACKUPS_MAX - 2);
+        assert_eq!(left(1), TENANT_BACKUPS_MAX - 2);
+        assert_eq!(left(2), TENANT_BACKUPS_MAX - 1);
+        assert_eq!(left(3), usize::MAX);
     }
 
     #[test]

@@ -67,6 +67,17 @@ impl Selection {
         Ok(Self { namespaces, scope, selectors })
     }
 
+    /// Kinds that are asked for and that nobody knows: somebody may think that they are in the backup.
+    pub(crate) fn strangers<'s>(spec: &'s BackupSpec, catalog: &Catalog) -> Vec<&'s str> {
+        let lists = [
+            &spec.included_resources,
+            &spec.included_cluster_scoped_resources,
+            &spec.included_namespace_scoped_resources,
+        ];
+        let names = lists.into_iter().flatten().flatten().map(String::as_str);
+        names.filter(|name| catalog.is_strange(name)).collect()
+    }
+
     pub(crate) fn has_selectors(&self) -> bool {
         !self.selectors.is_empty()
     }
@@ -256,6 +267,17 @@ mod tests {
 
     fn spec(value: Value) -> BackupSpec {
         serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_kind_that_is_asked_for_and_that_nobody_knows_is_named() {
+        let asked = spec(json!({"includedResources": ["pods", "Pods", "po*", "*", "deploymints"]}));
+        assert_eq!(Selection::strangers(&asked, &sample()), ["deploymints"]);
+        let scoped = spec(json!({"includedNamespaceScopedResources": ["cofigmaps"]}));
+        assert_eq!(Selection::strangers(&scoped, &sample()), ["cofigmaps"]);
+        // Of what is left out many things are not everywhere.
+        let left_out = spec(json!({"excludedResources": ["securitycontextconstraints"]}));
+        assert!(Selection::strangers(&left_out, &sample()).is_empty());
     }
 
     fn select(value: Value) -> Selection {

@@ -3,7 +3,8 @@
 //! Owns: writing its members and reading them back, piece by piece, whatever the pieces are. Never:
 //! holds more than a header, touches a file, or follows a path. Whoever wrote the archive is not
 //! trusted: links, devices, paths that climb, lengths that do not fit and sums that are wrong end
-//! the reading, and nothing that was read before is used then.
+//! the reading, and nothing that was read before is used then. A member that merely has a name which no
+//! path has is left out, and told: others are not lost with it.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -14,8 +15,8 @@ use sha2::{Digest, Sha256};
 const BLOCK: usize = 512;
 const NAME_MAX: usize = 100;
 const PREFIX_MAX: usize = 155;
-/// Of a header that only gives the next member a long name.
-const EXTENDED_MAX_BYTES: u64 = 64 * 1024;
+/// Of a header that only gives the next member a long name: no object, and so no name, is longer.
+const EXTENDED_MAX_BYTES: u64 = 4 << 20;
 /// A kind, a namespace and a name have less.
 const PATH_MAX_BYTES: usize = 1024;
 
@@ -57,6 +58,69 @@ impl Limits {
     }
 }
 
+impl Limits {
+    /// One more member, beside so many that are there already; `paths` are the bytes of all, its own too.
+    fn check_member(
+        &self,
+        path: &str,
+        size: u64,
+        members: u64,
+        paths: u64,
+    ) -> Result<(), TarError> {
+        if size > self.member_max_bytes {
+            let (path, max_bytes) = (path.to_owned(), self.member_max_bytes);
+            return Err(TarError::TooLong { path, len_bytes: size, max_bytes });
+        }
+        if members >= self.members_max {
+            return Err(TarError::TooMuch { what: "members", max: self.members_max });
+        }
+        if paths > self.paths_max_bytes {
+            return Err(TarError::TooMuch { what: "bytes of paths", max: self.paths_max_bytes });
+        }
+        Ok(())
+    }
+}
+
+/// What an archive that is being written holds so far: only what can be read back is put into it.
+#[derive(Debug, Clone)]
+pub struct Account {
+    limits: Limits,
+    members: u64,
+    paths: u64,
+    total: u64,
+}
+
+impl Account {
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, members: 0, paths: 0, total: END_BYTES }
+    }
+
+    /// A member that is to be written. It counts if it may.
+    pub fn admit(&mut self, path: &str, len_bytes: u64) -> Result<(), TarError> {
+        check_path(path).map_err(|fault| match fault {
+            Fault::Odd(why) | Fault::Leads(why) => refused(path, why),
+        })?;
+        let paths = self.paths.saturating_add(path.len() as u64);
+        self.limits.check_member(path, len_bytes, self.members, paths)?;
+        let total = self.total.saturating_add(written_bytes(path, len_bytes));
+        if total > self.limits.total_max_bytes {
+            return Err(TarError::TooMuch { what: "bytes", max: self.limits.total_max_bytes });
+        }
+        (self.members, self.paths, self.total) = (self.members + 1, paths, total);
+        Ok(())
+    }
+}
+
+/// With its headers and what fills its last block.
+fn written_bytes(path: &str, len_bytes: u64) -> u64 {
+    let whole = |len: u64| BLOCK as u64 + len + padding(len);
+    let long = match split_name(path) {
+        Some(_) => 0,
+        None => whole(record("path", path).len() as u64),
+    };
+    long + whole(len_bytes)
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum TarError {
     #[error("the tarball is not gzip, or is damaged: {0}")]
@@ -87,6 +151,8 @@ pub trait Sink {
     fn begin(&mut self, path: &str, len_bytes: u64) -> io::Result<bool>;
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn end(&mut self) -> io::Result<()>;
+    /// A member is there that nobody can have: why.
+    fn left_out(&mut self, _path: &str, _why: &'static str) {}
 }
 
 /// The members of an archive as they come: a target for its decompressed bytes.
@@ -237,29 +303,27 @@ impl<S: Sink> Members<S> {
         }
         let path = self.long_name.take().unwrap_or_else(|| short_name(block));
         let size = self.long_size.take().unwrap_or(own_size);
-        check_path(&path)?;
+        let odd = match check_path(&path) {
+            Ok(()) => None,
+            Err(Fault::Odd(why)) => Some(why),
+            Err(Fault::Leads(why)) => return Err(refused(&path, why)),
+        };
         match kind {
             b'0' | 0 => {}
             // Folders hold nothing and lead nowhere: other tools write them.
             b'5' if size == 0 => return Ok(State::Header),
             other => return Err(TarError::Kind { path, kind: kind_name(other) }),
         }
+        if let Some(why) = odd {
+            self.sink.left_out(&path, why);
+            return Ok(member(size, false));
+        }
         self.admit(path, size)
     }
 
     fn admit(&mut self, path: String, size: u64) -> Result<State, TarError> {
-        if size > self.limits.member_max_bytes {
-            let max_bytes = self.limits.member_max_bytes;
-            return Err(TarError::TooLong { path, len_bytes: size, max_bytes });
-        }
-        if self.seen.len() as u64 >= self.limits.members_max {
-            return Err(TarError::TooMuch { what: "members", max: self.limits.members_max });
-        }
         self.paths = self.paths.saturating_add(path.len() as u64);
-        if self.paths > self.limits.paths_max_bytes {
-            let max = self.limits.paths_max_bytes;
-            return Err(TarError::TooMuch { what: "bytes of paths", max });
-        }
+        self.limits.check_member(&path, size, self.seen.len() as u64, self.paths)?;
         let wanted = self.sink.begin(&path, size);
         let wanted = wanted.map_err(|error| TarError::Keep(error.to_string()))?;
         if !self.seen.insert(sum_of(&path)) {
@@ -267,9 +331,8 @@ impl<S: Sink> Members<S> {
         }
         if size == 0 {
             self.end_member(0, wanted)?;
-            return Ok(State::Header);
         }
-        Ok(State::Member { left: size, padding: padding(size), wanted })
+        Ok(member(size, wanted))
     }
 
     fn extend(&mut self, kind: u8, body: &[u8]) -> Result<(), TarError> {
@@ -362,6 +425,8 @@ pub fn write_member(out: &mut impl Write, path: &str, bytes: &[u8], mtime: i64) 
     write_padded(out, bytes)
 }
 
+const END_BYTES: u64 = 2 * BLOCK as u64;
+
 /// The mark of the end.
 pub fn write_end(out: &mut impl Write) -> io::Result<()> {
     out.write_all(&[0; BLOCK * 2])
@@ -450,6 +515,14 @@ fn split(bytes: &[u8], at: u64) -> (&[u8], &[u8]) {
     bytes.split_at(usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len()))
 }
 
+/// What comes after the header of a member.
+fn member(size: u64, wanted: bool) -> State {
+    match size {
+        0 => State::Header,
+        left => State::Member { left, padding: padding(size), wanted },
+    }
+}
+
 fn after(padding: u64) -> State {
     if padding == 0 { State::Header } else { State::Padding(padding) }
 }
@@ -468,8 +541,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
 }
 
+/// Something behind the first zero was meant to be part of the name: it stays, and is refused as a path.
+fn name_text(field: &[u8]) -> String {
+    let len = field.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    String::from_utf8_lossy(field.get(..len).unwrap_or_default()).into_owned()
+}
+
 fn short_name(block: &[u8]) -> String {
-    let name = text(field(block, 0, NAME_MAX));
+    let name = name_text(field(block, 0, NAME_MAX));
     let prefix = if field(block, 257, 6) == b"ustar\0" {
         text(field(block, 345, PREFIX_MAX))
     } else {
@@ -509,27 +588,46 @@ fn number(field: &[u8]) -> Result<u64, TarError> {
     u64::from_str_radix(digits, 8).map_err(|_| TarError::Number)
 }
 
-fn check_path(path: &str) -> Result<(), TarError> {
-    let refuse = |why| Err(TarError::Path { path: path.to_owned(), why });
-    if path.len() > PATH_MAX_BYTES {
-        let start = path.get(..path.floor_char_boundary(80)).unwrap_or_default();
-        return Err(TarError::Path { path: format!("{start}..."), why: "it is too long" });
-    }
+/// What is wrong with a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// It leads out of the archive: whoever wrote that means harm.
+    Leads(&'static str),
+    /// It holds what no path holds, and some names do.
+    Odd(&'static str),
+}
+
+fn check_path(path: &str) -> Result<(), Fault> {
     if path.starts_with('/') {
-        return refuse("it is absolute");
+        return Err(Fault::Leads("it is absolute"));
     }
-    if path.chars().any(|c| c.is_control() || c == '\\' || c == char::REPLACEMENT_CHARACTER) {
-        return refuse("it has a character that no path of a backup has");
-    }
-    let parts = path.strip_suffix('/').unwrap_or(path).split('/');
-    for part in parts {
+    for part in path.strip_suffix('/').unwrap_or(path).split('/') {
         match part {
-            "" => return refuse("it has an empty part"),
-            "." | ".." => return refuse("it has a part that is only dots"),
+            "" => return Err(Fault::Leads("it has an empty part")),
+            "." | ".." => return Err(Fault::Leads("it has a part that is only dots")),
             _ => {}
         }
     }
+    if path.len() > PATH_MAX_BYTES {
+        return Err(Fault::Odd("it is too long"));
+    }
+    if path.chars().any(|c| c.is_control() || c == '\\' || c == char::REPLACEMENT_CHARACTER) {
+        return Err(Fault::Odd("it has a character that no path of a backup has"));
+    }
     Ok(())
+}
+
+fn refused(path: &str, why: &'static str) -> TarError {
+    TarError::Path { path: shown(path), why }
+}
+
+/// As much of a name as people read.
+pub(crate) fn shown(text: &str) -> String {
+    const SHOWN_BYTES: usize = 80;
+    if text.len() <= 2 * SHOWN_BYTES {
+        return text.to_owned();
+    }
+    format!("{}...", text.get(..text.floor_char_boundary(SHOWN_BYTES)).unwrap_or_default())
 }
 
 fn kind_name(kind: u8) -> &'static str {

@@ -251,7 +251,7 @@ pub(crate) async fn stored(
     let blob = match blobs::get_limited(opened.store.as_ref(), &key, packed).await {
         Ok(blob) => blob,
         Err(error) if error.is_not_found() => return Ok(Stored::default()),
-        Err(error) => return Err(Unknown::Store(telemetry::Chain(&error).to_string())),
+        Err(error) => return Err(Unknown::Store(opened.told(&error))),
     };
     let decoder = flate2::read::GzDecoder::new(blob.bytes.as_ref());
     let read = std::io::Read::take(decoder, unpacked);

@@ -71,6 +71,53 @@ pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Blobs>,
     pub(crate) place: Place,
     pub(crate) credentials: blobs::Credentials,
+    pub(crate) is_tenants: bool,
+}
+
+impl Opened {
+    /// What went wrong, in words that may stand in a status. Of what a tenant's location leads to no word
+    /// is passed on: it may be no store, and who named it may read here what only this server reaches.
+    pub(crate) fn told(&self, error: &blobs::Error) -> String {
+        told(error, self.is_tenants)
+    }
+}
+
+fn told(error: &blobs::Error, is_tenants: bool) -> String {
+    use blobs::Error as E;
+
+    let whole = telemetry::Chain(error).to_string();
+    if !is_tenants {
+        return whole;
+    }
+    let bare = match error {
+        E::Refused { what, .. } => format!("the store refuses {what}"),
+        E::NotFound { .. }
+        | E::Exists { .. }
+        | E::Changed { .. }
+        | E::TooLong { .. }
+        | E::Denied { .. }
+        | E::Locked { .. }
+        | E::Unsupported { .. }
+        | E::ForeignName { .. }
+        | E::Unusable { .. }
+        | E::Body { .. }
+        | E::Unavailable { .. }
+        | E::PermitEnded
+        | E::Disk(_) => error.to_string(),
+    };
+    match status(&whole) {
+        Some(code) => format!("{bare} (status {code})"),
+        None => bare,
+    }
+}
+
+/// The status of an answer, where a message has one.
+fn status(message: &str) -> Option<&str> {
+    let (_, rest) = message.split_once("status ")?;
+    let rest = rest.strip_prefix("code").unwrap_or(rest).trim_start_matches([':', ' ']);
+    let code = rest.get(..3)?;
+    let is_code = code.bytes().all(|it| it.is_ascii_digit());
+    (is_code && !rest.get(3..)?.starts_with(|it: char| it.is_ascii_digit())).then_some(code)
 }
 
 pub(crate) struct World {
@@ -188,7 +235,7 @@ impl World {
         }
         let store =
             open.entry(fingerprint).or_insert_with(|| Retrying::around(store, timeout())).clone();
-        Ok(Opened { store, place, credentials })
+        Ok(Opened { store, place, credentials, is_tenants: is_tenants(location) })
     }
 
     async fn secret(&self, name: &str, key: &str) -> Result<String, String> {
@@ -404,5 +451,30 @@ pub(crate) mod tests {
         assert!(matches!(turn(&running, "look", &location(json!({}))), Ok(None)));
         drop(first);
         assert!(turn(&running, "look", &of("a")).is_ok());
+    }
+}
+
+#[cfg(test)]
+mod told {
+    use super::*;
+
+    #[test]
+    fn nothing_of_what_a_tenants_location_leads_to_is_passed_on() {
+        let said = "Error performing GET http://10.0.0.7/: Server returned non-2xx status code: 403 Forbidden: token=s3cr3t";
+        let error = || blobs::Error::Unavailable { what: "list a".to_owned(), source: said.into() };
+        assert!(told(&error(), false).contains("s3cr3t"), "administrators read all of it");
+        let bare = told(&error(), true);
+        assert_eq!(bare, "the store did not answer for list a (status 403)");
+        let silent =
+            blobs::Error::Unavailable { what: "list a".to_owned(), source: "refused".into() };
+        assert_eq!(told(&silent, true), "the store did not answer for list a");
+    }
+
+    #[test]
+    fn a_status_is_found_as_it_is_written() {
+        assert_eq!(status("x (status 301, MovedPermanently"), Some("301"));
+        assert_eq!(status("a status code: 403 Forbidden"), Some("403"));
+        assert_eq!(status("status 4031"), None);
+        assert_eq!(status("its status is unknown"), None);
     }
 }

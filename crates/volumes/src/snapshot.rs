@@ -5,13 +5,14 @@
 
 mod decide;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::longhorn::{
-    AttacherType, Engine, Snapshot, SnapshotSpec, SnapshotStatus, VolumeAttachment, VolumeState,
-    VolumeStatus,
+    AttacherType, Engine, EnginePurgeStatus, Snapshot, SnapshotSpec, SnapshotStatus,
+    VolumeAttachment, VolumeState, VolumeStatus,
 };
 use api::scalar::{Stamp, Time};
 use jiff::Timestamp;
@@ -19,7 +20,7 @@ use kube::{Resource, ResourceExt};
 use reconcile::{Failure, Key, Loop, Next, OrFail as _, Reconciler, Severity};
 use rpc::ptypes::VolumeSnapshotRequest;
 
-use self::decide::{Act, Seen, decide};
+use self::decide::{Act, Merge, Purge, Seen, decide};
 use crate::engine::client::Reach;
 use crate::engine::command::PURGE;
 use crate::engine::monitor::Monitors;
@@ -27,6 +28,10 @@ use crate::volume::World;
 use crate::{FINALIZER, NAMESPACE, attachment, engine, label};
 
 const HEAD: &str = "volume-head";
+/// On a snapshot that is to be merged away: when its engine was asked to, or was last seen at it.
+const MERGE: &str = "holdfast.io/merge";
+/// What stands there where the engine has let it be.
+const REFUSED: &str = "refused";
 const COMMAND_TIMEOUT: Duration = Duration::from_mins(3);
 /// Engines by the names of their snapshots.
 pub(crate) const BY_SNAPSHOT: &str = "snapshot";
@@ -165,11 +170,8 @@ impl Snapshots {
             engine: engine.as_ref().map(|it| it.name_any()),
             runs: engine.as_deref().is_some_and(|it| engine::address(it).is_some())
                 && status.replica_mode_map.is_some(),
-            purging: status
-                .purge_status
-                .iter()
-                .flatten()
-                .any(|(_, it)| it.is_purging == Some(true)),
+            purge: purge_of(status.purge_status.as_ref()),
+            merge: merge_of(snapshot),
             size: status.current_size.map(|it| it.0),
             known: all.get(&snapshot.name_any()),
             may_purge: crate::setting::value(&world.settings, "disable-snapshot-purge") != "true",
@@ -177,6 +179,7 @@ impl Snapshots {
         self.hold_volume(snapshot, volume.as_deref(), verdict.ticket).await?;
         let mut next = snapshot.as_ref().clone();
         next.status = Some(verdict.status);
+        note_merge(&mut next, verdict.merge);
         if !verdict.gone && snapshot.metadata.deletion_timestamp.is_none() {
             if !next.finalizers().iter().any(|it| it == FINALIZER) {
                 next.finalizers_mut().push(FINALIZER.to_owned());
@@ -215,12 +218,20 @@ impl Snapshots {
             }
             Act::Remove => {
                 command(&reach, &["snapshot", "rm", &name]).await?;
-                command(&reach, &PURGE).await?;
+                self.purge(&reach, snapshot).await?;
             }
-            Act::Purge => command(&reach, &PURGE).await?,
+            Act::Purge => self.purge(&reach, snapshot).await?,
         }
         self.monitors.nudge(&Key::of(engine));
         Ok(())
+    }
+
+    /// One that was refused, as while a copy is filled, was not asked for.
+    async fn purge(&self, reach: &Reach, snapshot: &Snapshot) -> Result<(), Failure> {
+        command(reach, &PURGE).await?;
+        let mut next = snapshot.clone();
+        note_merge(&mut next, Merge::Asked(Timestamp::now()));
+        self.world.snapshots.update(snapshot, &next).await.map(drop)
     }
 
     /// Keeps the volume attached while the snapshot needs its engine.
@@ -246,6 +257,41 @@ impl Snapshots {
             tickets.extend([ticket(&node)]);
         }
         self.world.attachments.merge(&known, &next).await.map(drop)
+    }
+}
+
+fn merge_of(snapshot: &Snapshot) -> Merge {
+    match snapshot.annotations().get(MERGE).map(String::as_str) {
+        Some(REFUSED) => Merge::Refused,
+        Some(at) => at.parse().map_or(Merge::Unasked, Merge::Asked),
+        None => Merge::Unasked,
+    }
+}
+
+fn note_merge(snapshot: &mut Snapshot, merge: Merge) {
+    let text = match merge {
+        Merge::Unasked => {
+            if let Some(notes) = &mut snapshot.metadata.annotations {
+                notes.remove(MERGE);
+            }
+            return;
+        }
+        Merge::Asked(at) => Time::new(at).to_string(),
+        Merge::Refused => REFUSED.to_owned(),
+    };
+    snapshot.annotations_mut().insert(MERGE.to_owned(), text);
+}
+
+/// Of all copies together.
+fn purge_of(all: Option<&BTreeMap<String, EnginePurgeStatus>>) -> Purge {
+    let mut all = all.into_iter().flatten().map(|(_, it)| it);
+    let failed = |it: &EnginePurgeStatus| it.error.as_ref().is_some_and(|it| !it.is_empty());
+    if all.clone().any(|it| it.is_purging == Some(true)) {
+        Purge::Running
+    } else if all.any(failed) {
+        Purge::Failed
+    } else {
+        Purge::Over
     }
 }
 
@@ -296,6 +342,18 @@ async fn command(reach: &Reach, arguments: &[&str]) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_noted_of_a_merge_is_read_again() {
+        let mut snapshot = Snapshot::new("s", SnapshotSpec::default());
+        let at = Timestamp::from_second(1_000_000).unwrap();
+        for merge in [Merge::Unasked, Merge::Asked(at), Merge::Refused, Merge::Unasked] {
+            note_merge(&mut snapshot, merge);
+            assert_eq!(merge_of(&snapshot), merge);
+        }
+        snapshot.annotations_mut().insert(MERGE.to_owned(), "soon".to_owned());
+        assert_eq!(merge_of(&snapshot), Merge::Unasked);
+    }
 
     /// It would be waited for, and then be lost with its object.
     #[test]

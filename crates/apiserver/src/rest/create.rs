@@ -15,7 +15,7 @@ use crate::definitions;
 use crate::failure::Failure;
 use crate::registry::Resource;
 use crate::server::{Company, Server, write_failure};
-use crate::store::{Change, Expected, Require, Write, WriteError};
+use crate::store::{Change, Expected, Key, Require, Write, WriteError};
 
 /// How often a generated name may collide before the caller hears of it.
 const NAME_TRIES: usize = 8;
@@ -138,28 +138,39 @@ async fn insert(
 ) -> Result<Left, Failure> {
     let resource = &*call.resource;
     let key = resource.key(call.namespace(), name);
+    let mut require = free_place(server, resource, call.namespace(), &key)?;
+    if options.dry_run {
+        return Ok(Left::Unstored(object));
+    }
+    let change = Change::Put(view::to_stored(resource, object));
+    let mut write = Write { key, expected: Expected::Absent, require: Vec::new(), change };
     for _ in 0..RACE_TRIES {
-        let require = pins(server, resource, call.namespace(), name)?;
-        if let Some(existing) = server.store.get(&key.resource, &key.namespace, &key.name) {
-            let subject = admit::subject(resource, name);
-            return Err(Failure::already_exists(subject, existing.meta.deleting));
-        }
-        if options.dry_run {
-            return Ok(Left::Unstored(object));
-        }
-        let write = Write {
-            key: key.clone(),
-            expected: Expected::Absent,
-            require,
-            change: Change::Put(view::to_stored(resource, object.clone())),
-        };
-        match server.commit(write, Company::Alone).await {
+        write.require = require;
+        match server.commit(&write, Company::Alone).await {
             Ok(stored) => return Ok(Left::Stored(stored)),
             Err(WriteError::RequirementChanged) => {}
             Err(error) => return Err(write_failure(resource, name, error)),
         }
+        require = free_place(server, resource, call.namespace(), &write.key)?;
     }
     Err(Failure::stale(admit::subject(resource, name)))
+}
+
+/// [`pins`] of what does not exist yet.
+fn free_place(
+    server: &Server,
+    resource: &Resource,
+    namespace: Option<&str>,
+    key: &Key,
+) -> Result<Vec<Require>, Failure> {
+    let pins = pins(server, resource, namespace, &key.name)?;
+    match server.store.get(&key.resource, &key.namespace, &key.name) {
+        None => Ok(pins),
+        Some(found) => {
+            let subject = admit::subject(resource, &key.name);
+            Err(Failure::already_exists(subject, found.meta.deleting))
+        }
+    }
 }
 
 /// What must still be as it is at the moment of the commit: the namespace exists and stays, and

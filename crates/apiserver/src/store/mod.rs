@@ -24,6 +24,7 @@ mod tests;
 mod watch;
 mod writer;
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -235,7 +236,7 @@ impl Store {
     /// # Cancel safety
     ///
     /// When the future is dropped the write happens once or not at all; which, only a read tells.
-    pub async fn write(&self, write: Write) -> Result<Arc<Stored>, WriteError> {
+    pub async fn write(&self, write: impl Borrow<Write>) -> Result<Arc<Stored>, WriteError> {
         self.write_at(Place::Queue, write).await
     }
 
@@ -245,20 +246,20 @@ impl Store {
     /// # Cancel safety
     ///
     /// As that of [`Self::write`].
-    pub async fn write_here(&self, write: Write) -> Result<Arc<Stored>, WriteError> {
+    pub async fn write_here(&self, write: impl Borrow<Write>) -> Result<Arc<Stored>, WriteError> {
         self.write_at(Place::Here, write).await
     }
 
-    async fn write_at(&self, place: Place, write: Write) -> Result<Arc<Stored>, WriteError> {
-        let Write { key, expected, require, change } = write;
-        let (kind, object, limit_bytes) = match change {
-            Change::Put(object) => {
-                let more = if is_marked(&object) { DELETION_BYTES } else { 0 };
-                (EventKind::Put, object, self.max_object_bytes.saturating_add(more))
-            }
-            Change::Delete(object) => (EventKind::Delete, object, usize::MAX),
-        };
-        let draft = Draft::encode(object, limit_bytes)?;
+    async fn write_at(
+        &self,
+        place: Place,
+        write: impl Borrow<Write>,
+    ) -> Result<Arc<Stored>, WriteError> {
+        let (kind, draft) = self.encode(&write.borrow().change)?;
+        let Write { key, expected, require, .. } = write.borrow();
+        let (key, expected, require) = (key.clone(), *expected, require.clone());
+        // An object that was given away is not kept while its write waits.
+        drop(write);
         let turn = self.handle.desk.begin();
         let queue = self.handle.queue().ok_or(WriteError::Stopped)?;
         let kib = draft.size_bytes().div_ceil(1024).clamp(1, QUEUE_KIB);
@@ -283,6 +284,17 @@ impl Store {
         // Held on, a sender would keep the writer of a dropped store alive.
         drop(queue);
         answer.await.unwrap_or(Err(WriteError::Stopped))
+    }
+
+    fn encode(&self, change: &Change) -> Result<(EventKind, Draft), WriteError> {
+        let (kind, object, limit_bytes) = match change {
+            Change::Put(object) => {
+                let more = if is_marked(object) { DELETION_BYTES } else { 0 };
+                (EventKind::Put, object, self.max_object_bytes.saturating_add(more))
+            }
+            Change::Delete(object) => (EventKind::Delete, object, usize::MAX),
+        };
+        Ok((kind, Draft::encode(object, limit_bytes)?))
     }
 
     pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Stored>> {

@@ -242,21 +242,21 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn encode(object: Value, limit_bytes: usize) -> Result<Self, WriteError> {
-        if is_deeper(&object, MAX_DEPTH) {
+    pub(super) fn encode(object: &Value, limit_bytes: usize) -> Result<Self, WriteError> {
+        if is_deeper(object, MAX_DEPTH) {
             return Err(WriteError::Invalid("it is nested too deeply"));
         }
-        let Value::Object(mut object) = object else {
+        let Value::Object(object) = object else {
             return Err(WriteError::Invalid("it is not a JSON object"));
         };
-        let Value::Object(metadata) =
-            object.entry("metadata").or_insert_with(|| Value::Object(Map::new()))
-        else {
-            return Err(WriteError::Invalid("metadata is not a JSON object"));
+        let none = Map::new();
+        let metadata = match object.get(METADATA) {
+            None => &none,
+            Some(Value::Object(metadata)) => metadata,
+            Some(_) => return Err(WriteError::Invalid("metadata is not a JSON object")),
         };
-        metadata.insert(RESOURCE_VERSION.to_owned(), Value::String(String::new()));
         let meta = Meta::of_metadata(metadata);
-        let (bytes, revision_at) = splice_point(&object)
+        let (bytes, revision_at) = splice_point(object, metadata)
             .map_err(|_unprintable| WriteError::Invalid("it has no JSON form"))?;
         let size_bytes = bytes.len();
         if size_bytes > limit_bytes {
@@ -282,33 +282,49 @@ impl Draft {
     }
 }
 
+const METADATA: &str = "metadata";
 const RESOURCE_VERSION: &str = "resourceVersion";
 
-/// Encodes the object, and says where the empty `metadata.resourceVersion` in it is.
-fn splice_point(object: &Map<String, Value>) -> Result<(Vec<u8>, usize), serde_json::Error> {
+/// Encodes the object with an empty `metadata.resourceVersion`, and says where that is.
+fn splice_point(
+    object: &Map<String, Value>,
+    metadata: &Map<String, Value>,
+) -> Result<(Vec<u8>, usize), serde_json::Error> {
     let mut out = Vec::with_capacity(1024);
     let mut found = 0;
+    members(&mut out, object, METADATA, |out| {
+        members(out, metadata, RESOURCE_VERSION, |out| {
+            out.push(b'"');
+            found = out.len();
+            out.push(b'"');
+            Ok(())
+        })
+    })?;
+    Ok((out, found))
+}
+
+/// Encodes the members in order, and among them one whose value is not the one that is there.
+fn members(
+    out: &mut Vec<u8>,
+    map: &Map<String, Value>,
+    replaced: &str,
+    value: impl FnOnce(&mut Vec<u8>) -> Result<(), serde_json::Error>,
+) -> Result<(), serde_json::Error> {
     out.push(b'{');
-    for (index, (key, value)) in object.iter().enumerate() {
-        field(&mut out, index, key)?;
-        match value {
-            Value::Object(metadata) if key == "metadata" => {
-                out.push(b'{');
-                for (index, (key, value)) in metadata.iter().enumerate() {
-                    field(&mut out, index, key)?;
-                    if key == RESOURCE_VERSION {
-                        // Behind the opening quote.
-                        found = out.len().saturating_add(1);
-                    }
-                    serde_json::to_writer(&mut out, value)?;
-                }
-                out.push(b'}');
-            }
-            other => serde_json::to_writer(&mut out, other)?,
-        }
+    let mut count = 0;
+    for (key, value) in map.iter().filter(|(key, _)| key.as_str() < replaced) {
+        field(out, count, key)?;
+        serde_json::to_writer(&mut *out, value)?;
+        count += 1;
+    }
+    field(out, count, replaced)?;
+    value(out)?;
+    for (key, value) in map.iter().filter(|(key, _)| key.as_str() > replaced) {
+        field(out, 1, key)?;
+        serde_json::to_writer(&mut *out, value)?;
     }
     out.push(b'}');
-    Ok((out, found))
+    Ok(())
 }
 
 fn field(out: &mut Vec<u8>, index: usize, key: &str) -> Result<(), serde_json::Error> {
@@ -339,7 +355,7 @@ mod tests {
 
     use super::*;
 
-    fn finished(object: Value, revision: u64) -> Stored {
+    fn finished(object: &Value, revision: u64) -> Stored {
         Draft::encode(object, 1 << 20).unwrap().finish(Key::new("r", "n", "x"), revision)
     }
 
@@ -354,30 +370,30 @@ mod tests {
         ] {
             let mut expected = object.clone();
             expected["metadata"]["resourceVersion"] = json!("1234");
-            assert_eq!(finished(object, 1234).value().unwrap(), expected);
+            assert_eq!(finished(&object, 1234).value().unwrap(), expected);
         }
     }
 
     #[test]
     fn what_is_no_object_is_refused() {
         for object in [json!([]), json!(1), json!({"metadata": []}), json!({"metadata": "x"})] {
-            assert!(matches!(Draft::encode(object, 1000), Err(WriteError::Invalid(_))));
+            assert!(matches!(Draft::encode(&object, 1000), Err(WriteError::Invalid(_))));
         }
     }
 
     #[test]
     fn size_and_depth_have_limits() {
         let long = json!({"a": "x".repeat(1000)});
-        assert!(matches!(Draft::encode(long, 1000), Err(WriteError::TooLarge { .. })));
+        assert!(matches!(Draft::encode(&long, 1000), Err(WriteError::TooLarge { .. })));
         let deep = |levels| (1..levels).fold(json!({}), |inner, _| json!({ "a": inner }));
-        assert!(Draft::encode(deep(MAX_DEPTH), 10_000).is_ok());
-        assert!(matches!(Draft::encode(deep(MAX_DEPTH + 1), 10_000), Err(WriteError::Invalid(_))));
-        assert!(finished(deep(MAX_DEPTH), 9).value().is_ok());
+        assert!(Draft::encode(&deep(MAX_DEPTH), 10_000).is_ok());
+        assert!(matches!(Draft::encode(&deep(MAX_DEPTH + 1), 10_000), Err(WriteError::Invalid(_))));
+        assert!(finished(&deep(MAX_DEPTH), 9).value().is_ok());
     }
 
     #[test]
     fn bodies_are_not_printed() {
-        let stored = Arc::new(finished(json!({"data": {"password": "hunter2"}}), 3));
+        let stored = Arc::new(finished(&json!({"data": {"password": "hunter2"}}), 3));
         let event = Event::new(EventKind::Put, Arc::clone(&stored), None);
         event.line(|event| event.object.body.clone());
         let conflict = WriteError::Conflict { current: Some(Arc::clone(&stored)) };
@@ -420,7 +436,7 @@ mod tests {
                 {"uid": "u3", "blockOwnerDeletion": false},
             ],
         }});
-        let stored = finished(object, 1);
+        let stored = finished(&object, 1);
         assert!(stored.meta.foreground);
         assert_eq!(stored.meta.holds_back[..], [Box::from("u1")]);
         let label = |key| stored.label(key);
@@ -428,7 +444,7 @@ mod tests {
             [label("a"), label("b"), label("c"), label("d"), label("")],
             [Some("1"), Some("2"), Some(""), None, None]
         );
-        assert!(!finished(json!({"metadata": {"finalizers": ["x.io/a"]}}), 1).meta.foreground);
+        assert!(!finished(&json!({"metadata": {"finalizers": ["x.io/a"]}}), 1).meta.foreground);
     }
 
     proptest! {
@@ -451,7 +467,7 @@ mod tests {
             let object = json!({"metadata": metadata, "spec": rest});
             let mut expected = object.clone();
             expected["metadata"]["resourceVersion"] = json!(revision.to_string());
-            let stored = finished(object, revision);
+            let stored = finished(&object, revision);
             prop_assert_eq!(Meta::of_body(&stored.body).unwrap(), stored.meta.clone());
             prop_assert_eq!(stored.value().unwrap(), expected);
         }

@@ -149,6 +149,20 @@ async fn a_required_object_must_be_unchanged_at_commit() {
 }
 
 #[tokio::test]
+async fn a_write_that_was_lent_can_be_tried_again() {
+    let home = Home::new();
+    let store = home.open();
+    let space = store.write(create("space")).await.unwrap();
+    let missed = Require { key: key("space"), revision: space.revision - 1 };
+    let mut write = Write { require: vec![missed], ..create("a") };
+    let early = store.write(&write).await;
+    assert!(matches!(early, Err(WriteError::RequirementChanged)));
+    write.require = vec![Require { key: key("space"), revision: space.revision }];
+    let made = store.write(&write).await.unwrap();
+    assert_eq!(made.value().unwrap()["value"], "first");
+}
+
+#[tokio::test]
 async fn of_many_writers_from_one_revision_exactly_one_wins() {
     let home = Home::new();
     let store = home.open();

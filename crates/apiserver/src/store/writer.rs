@@ -522,7 +522,7 @@ mod tests {
         if is_marked {
             object["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
         }
-        let draft = Draft::encode(object, 3 << 20).unwrap();
+        let draft = Draft::encode(&object, 3 << 20).unwrap();
         Arc::new(draft.finish(Key::new("things", "default", "a"), 7))
     }
 

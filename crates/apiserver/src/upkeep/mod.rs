@@ -28,6 +28,9 @@ use crate::store::{Event, EventKind, Key};
 
 const PARALLEL: usize = 32;
 const RETRY_AFTER: Duration = Duration::from_millis(500);
+/// How long after one look at the feed the next may be. A single change is followed at once; of many,
+/// each would wake a thread while those who write wait for their answers.
+const REST: Duration = Duration::from_millis(2);
 /// What fails is tried twice a second, and said less often.
 static COMPLAINTS: telemetry::Seldom = telemetry::Seldom::new(Duration::from_secs(10));
 const LOOK_AT_EVERYTHING_EVERY: Duration = Duration::from_mins(5);
@@ -63,6 +66,7 @@ pub(crate) async fn run(server: Arc<Server>) {
     let mut next_full = Instant::now() + LOOK_AT_EVERYTHING_EVERY;
     let mut next_expiry = Instant::now() + EXPIRE_EVENTS_EVERY;
     let mut types = server.registry_changes();
+    let mut rested = Instant::now();
     loop {
         let batch: Vec<Work> = queue.drain().collect();
         for work in work_all(&server, batch).await {
@@ -71,15 +75,18 @@ pub(crate) async fn run(server: Arc<Server>) {
         let wake =
             later.values().copied().chain([next_full, next_expiry]).min().unwrap_or(next_full);
         tokio::select! {
-            events = next(&mut feed) => if let Some(events) = events {
-                for event in &events {
-                    look_at(&server, event, &mut queue);
+            events = next(&mut feed, rested) => {
+                rested = Instant::now() + REST;
+                if let Some(events) = events {
+                    for event in &events {
+                        look_at(&server, event, &mut queue);
+                    }
+                } else {
+                    // The feed moved on without us.
+                    feed = server.store.watch_all(server.store.revision()).ok();
+                    queue.extend(everything(&server));
                 }
-            } else {
-                // The feed moved on without us.
-                feed = server.store.watch_all(server.store.revision()).ok();
-                queue.extend(everything(&server));
-            },
+            }
             // Owners whose type was unknown may be known now, or the other way round.
             changed = types.changed() => {
                 if changed.is_err() {
@@ -109,7 +116,12 @@ pub(crate) async fn run(server: Arc<Server>) {
     }
 }
 
-async fn next(feed: &mut Option<crate::store::Watcher>) -> Option<Vec<Arc<Event>>> {
+/// While it rests, it does not listen either: no change wakes anybody.
+async fn next(
+    feed: &mut Option<crate::store::Watcher>,
+    rested: Instant,
+) -> Option<Vec<Arc<Event>>> {
+    tokio::time::sleep_until(rested).await;
     feed.as_mut()?.next().await.ok()
 }
 
@@ -266,5 +278,36 @@ fn look_at(server: &Server, event: &Event, queue: &mut HashSet<Work>) {
         if going(crate::definitions::ID, &definition) {
             queue.insert(Work::Definition(definition.into()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::store::{Change, Expected, Options, Store, Write};
+
+    fn create(name: &str) -> Write {
+        let change = Change::Put(json!({"metadata": {"name": name}}));
+        let key = Key::new("things", "default", name);
+        Write { key, expected: Expected::Absent, require: Vec::new(), change }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_single_change_is_followed_at_once_and_many_together() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path().join("objects.db"), &Options::default()).unwrap();
+        let mut feed = store.watch_all(store.revision()).ok();
+        store.write(create("a")).await.unwrap();
+        let now = Instant::now();
+        assert_eq!(next(&mut feed, now).await.unwrap().len(), 1);
+        assert_eq!(Instant::now(), now);
+        let rested = now + REST;
+        for name in ["b", "c", "d"] {
+            store.write(create(name)).await.unwrap();
+        }
+        assert_eq!(next(&mut feed, rested).await.unwrap().len(), 3);
+        assert!(Instant::now() >= rested);
     }
 }

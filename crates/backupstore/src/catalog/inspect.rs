@@ -46,6 +46,9 @@ pub struct BackupInfo {
     pub url: String,
     pub snapshot_name: String,
     pub snapshot_created: String,
+    /// When the snapshot was taken, where the record says so. Not of the dialect.
+    #[serde(skip)]
+    pub snapshot_taken: String,
     pub created: String,
     #[serde(serialize_with = "decimal")]
     pub size: u64,
@@ -128,6 +131,7 @@ fn backup_info(record: BackupRecord, of: VolumeRecord, url: String) -> BackupInf
         url,
         snapshot_name: record.snapshot,
         snapshot_created: record.started,
+        snapshot_taken: record.taken,
         created: record.completed,
         size: record.size_bytes,
         labels: record.labels,

@@ -8,6 +8,7 @@ mod decide;
 mod upload;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,6 +114,8 @@ struct Making {
     packing: Packing,
     base: Base,
     started: Timestamp,
+    /// When its snapshot was taken, where that is known.
+    taken: String,
     /// The last backup of the volume when it was begun.
     last: String,
     /// Until when what others have sent may take the place of its record, by the clock of leases.
@@ -125,6 +128,7 @@ struct Prepared {
     volume: VolumeRecord,
     base: Base,
     state: Started<BackupRecord>,
+    taken: String,
     others_over: Option<Duration>,
 }
 
@@ -145,7 +149,7 @@ impl BackupStore {
         lease.settled().await;
         self.lay_by().await;
         match self.prepare(&request, &backup, source, &lease).await {
-            Ok(Prepared { volume, base, state, others_over }) => {
+            Ok(Prepared { volume, base, state, taken, others_over }) => {
                 let VolumeRecord { compression, last_backup: last, .. } = volume;
                 let (store, size) = (self.clone(), request.block_size);
                 let packing = Packing { size, compression };
@@ -156,6 +160,7 @@ impl BackupStore {
                     packing,
                     base,
                     started,
+                    taken,
                     last,
                     others_over,
                     state,
@@ -183,11 +188,20 @@ impl BackupStore {
             Started::Complete(record) if record.snapshot != request.snapshot => {
                 return Err(Error::Exists { what: format!("backup {backup}") });
             }
-            Started::Complete(_) => None,
+            Started::Complete(record) => {
+                let (of, tried) = (record.backed_up(), Arc::clone(&source));
+                if !ask(move || tried.is_snapshot(&of)).await? {
+                    let (backup, snapshot) = (backup.to_string(), request.snapshot.clone());
+                    return Err(Error::ExistsOfAnother { backup, snapshot });
+                }
+                None
+            }
             Started::Begun(ours) => lease.others_over(ours).await?,
         };
+        let taken = Arc::clone(&source);
+        let taken = ask(move || taken.taken()).await?;
         let base = self.find_base(request, &volume, source).await?;
-        Ok(Prepared { volume, base, state, others_over })
+        Ok(Prepared { volume, base, state, taken, others_over })
     }
 
     /// All that must be so when a record with these blocks is put: they are there, on the disk, nothing of
@@ -233,13 +247,21 @@ impl BackupStore {
         };
         let (mode, snapshot) = (request.mode(), request.snapshot.clone());
         let size = (request.block_size, source.size_bytes());
-        let decided = tokio::task::spawn_blocking(move || {
+        ask(move || {
             decide::base(mode, &snapshot, size, last, |below| {
-                source.has_snapshot(&below.snapshot, &below.started)
+                source.has_snapshot(&below.backed_up())
             })
-        });
-        decided.await.map_err(Error::Thread)?.map_err(Error::Source)
+        })
+        .await
     }
+}
+
+/// Of a source, which blocks.
+async fn ask<T: Send + 'static>(
+    question: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, Error> {
+    let asked = tokio::task::spawn_blocking(question);
+    asked.await.map_err(Error::Thread)?.map_err(Error::Source)
 }
 
 fn check_size(size_bytes: u64, block_size: BlockSize) -> Result<(), Error> {
@@ -354,6 +376,7 @@ impl Making {
             name: self.backup.to_string(),
             volume: self.request.volume.to_string(),
             snapshot: self.request.snapshot.clone(),
+            taken: self.taken.clone(),
             started: seconds(self.started),
             completed: seconds(Timestamp::now()),
             size_bytes: count.saturating_mul(self.packing.size.bytes()),

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use crate::block::{BlockRef, Compression, Packing};
 use crate::name::Name;
+use crate::source::BackedUp;
 
 type Labels = Option<BTreeMap<String, String>>;
 
@@ -35,6 +36,8 @@ pub(crate) struct BackupRecord {
     pub(crate) name: String,
     pub(crate) volume: String,
     pub(crate) snapshot: String,
+    /// When the snapshot was taken, as its chain has it; empty where the writer did not say.
+    pub(crate) taken: String,
     pub(crate) started: String,
     /// Empty: in progress.
     pub(crate) completed: String,
@@ -62,6 +65,15 @@ impl BackupRecord {
         self.completed.is_empty()
     }
 
+    /// The snapshot that it is of.
+    pub(crate) fn backed_up(&self) -> BackedUp {
+        BackedUp {
+            snapshot: self.snapshot.clone(),
+            taken: self.taken.clone(),
+            started: self.started.clone(),
+        }
+    }
+
     /// One without blocks.
     #[cfg(test)]
     pub(crate) fn complete(name: &str, packing: Packing) -> Self {
@@ -69,6 +81,7 @@ impl BackupRecord {
             name: name.to_owned(),
             volume: "volume".to_owned(),
             snapshot: "snapshot".to_owned(),
+            taken: String::new(),
             started: "2026-11-15T06:37:10Z".to_owned(),
             completed: "2026-11-15T06:37:12Z".to_owned(),
             size_bytes: 0,
@@ -91,6 +104,7 @@ impl BackupRecord {
             name: self.name.clone(),
             volume: self.volume.clone(),
             snapshot: self.snapshot.clone(),
+            taken: self.taken.clone(),
             started: self.started.clone(),
             completed: self.completed.clone(),
             labels: self.labels.clone(),

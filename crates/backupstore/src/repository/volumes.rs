@@ -78,10 +78,17 @@ impl Repository {
         })
     }
 
-    /// Whether nothing of it is there.
+    /// Whether nothing of it is there. A listing alone does not say so: some are late, or leave things out.
     pub(crate) async fn is_volume_gone(&self, volume: &Name) -> Result<bool, Error> {
         let level = self.store.list_level(&VolumeFolder::of(volume).prefix()?).await?;
-        Ok(level.folders.is_empty() && level.objects.is_empty())
+        if !(level.folders.is_empty() && level.objects.is_empty()) {
+            return Ok(false);
+        }
+        match self.modified(volume, None).await {
+            Ok(_) => Ok(false),
+            Err(Error::NotFound { .. }) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     /// As errors name it.

@@ -6,6 +6,7 @@
 
 mod decide;
 mod fetch;
+mod held;
 mod seal;
 mod sink;
 mod unpack;
@@ -22,6 +23,7 @@ use futures::stream::{self, StreamExt};
 use self::decide::{Content, runs};
 pub use self::decide::{Job, Plan};
 pub use self::fetch::{Fetch, FetchError, FetchOptions, StoreFetch};
+pub use self::held::Held;
 pub use self::seal::{Seal, Sealer};
 pub use self::sink::{FileSink, Sink};
 use crate::block::BlockRef;
@@ -89,6 +91,8 @@ pub struct RestoreBegun {
     lease: Lease,
     request: RestoreRequest,
     plan: Arc<Plan>,
+    held: Held,
+    base: Option<Held>,
     fetch: Arc<StoreFetch>,
 }
 
@@ -102,12 +106,14 @@ impl BackupStore {
     ) -> Result<RestoreBegun, Error> {
         let (volume, timeout) = (&request.volume, request.lock_timeout);
         let lease = self.lock_also_when_full(volume, LockKind::Use, timeout, control).await?;
-        match self.plan_restore(&request.volume, &request.backup, request.previous.as_ref()).await {
-            Ok(plan) => {
+        let previous = request.previous.as_ref();
+        match self.plan_between(&request.volume, &request.backup, previous).await {
+            Ok((plan, held, base)) => {
                 let blocks = self.repository.blocks(&Subject::Volume(request.volume.clone()));
                 let (limit, options) = (request.concurrent_limit, request.fetch.clone());
                 let fetch = StoreFetch::new(blocks, Codec::new(plan.packing()), limit, options);
-                Ok(RestoreBegun { lease, request, plan: Arc::new(plan), fetch: Arc::new(fetch) })
+                let (plan, fetch) = (Arc::new(plan), Arc::new(fetch));
+                Ok(RestoreBegun { lease, request, plan, held, base, fetch })
             }
             Err(error) => {
                 lease.release().await;
@@ -123,6 +129,17 @@ impl BackupStore {
         backup: &Name,
         previous: Option<&Name>,
     ) -> Result<Plan, Error> {
+        let (plan, _, _) = self.plan_between(volume, backup, previous).await?;
+        Ok(plan)
+    }
+
+    /// The plan, and what it is of: from one to the other.
+    async fn plan_between(
+        &self,
+        volume: &Name,
+        backup: &Name,
+        previous: Option<&Name>,
+    ) -> Result<(Plan, Held, Option<Held>), Error> {
         let path = || self.repository.volume_path(volume);
         let size_bytes = match self.repository.volume(volume).await? {
             Found::Readable(record, _) => record.size_bytes,
@@ -134,15 +151,17 @@ impl BackupStore {
             Some(previous) => Some(self.repository.complete_backup(volume, previous).await?),
             None => None,
         };
-        decide::plan(&new, old.as_ref(), size_bytes)
+        let plan = decide::plan(&new, old.as_ref(), size_bytes)?;
+        Ok((plan, Held::of(&new), old.as_ref().map(Held::of)))
     }
 
-    /// Whether a backup can be the base of an incremental restore: its record loads.
-    pub async fn has_backup(&self, volume: &Name, backup: &Name) -> Result<bool, Error> {
+    /// What the store has under this name, if its record loads: only then it can be the base of an
+    /// incremental restore.
+    pub async fn held(&self, volume: &Name, backup: &Name) -> Result<Option<Held>, Error> {
         match self.repository.complete_backup(volume, backup).await {
-            Ok(_) => Ok(true),
+            Ok(record) => Ok(Some(Held::of(&record))),
             Err(Error::Store(error)) => Err(error.into()),
-            Err(_) => Ok(false),
+            Err(_) => Ok(None),
         }
     }
 }
@@ -150,6 +169,16 @@ impl BackupStore {
 impl RestoreBegun {
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// What is restored.
+    pub fn held(&self) -> &Held {
+        &self.held
+    }
+
+    /// What the sink must hold; nothing where the plan is of all of it.
+    pub fn base(&self) -> Option<&Held> {
+        self.base.as_ref()
     }
 
     /// The same, to keep.

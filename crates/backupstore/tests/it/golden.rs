@@ -13,7 +13,7 @@ use backupstore::{BackupStore, BlockSize, Control, Environment, Shown, TargetUrl
 use serde_json::{Value, json};
 
 use crate::world::{
-    PAGE, SCHEDULE, Snapshot, Volume, create_request, keys, name, over, run_create,
+    PAGE, SCHEDULE, Snapshot, TAKEN, Volume, create_request, keys, name, over, run_create,
 };
 
 struct Golden {
@@ -169,7 +169,12 @@ async fn its_backups_are_made_again_byte_for_byte() {
         let written = pages.filter(|(_, (now, before))| now != before);
         let written = written.map(|(page, _)| (page * PAGE) as u64..((page + 1) * PAGE) as u64);
         let written = written.collect();
-        snapshots.push(Snapshot { name: format!("snap-{backup}"), data, written });
+        snapshots.push(Snapshot {
+            name: format!("snap-{backup}"),
+            taken: TAKEN.to_owned(),
+            data,
+            written,
+        });
     }
     let volume = Volume { snapshots };
     let clean = blobs::memory();

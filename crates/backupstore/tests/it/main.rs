@@ -12,6 +12,7 @@ mod backing_images;
 mod chains;
 mod faults;
 mod folded;
+mod forgetful;
 mod golden;
 mod hostile;
 mod locks;

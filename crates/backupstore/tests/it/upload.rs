@@ -11,7 +11,7 @@ use backupstore::format::SystemBackupCfg;
 use backupstore::restore::{OnDamage, Sink};
 use backupstore::verify::{Depth, VerifyOptions};
 use backupstore::{
-    BlockDamage, BlockSize, Control, Error, Extents, Name, Shown, Source, SystemBackup,
+    BackedUp, BlockDamage, BlockSize, Control, Error, Extents, Name, Shown, Source, SystemBackup,
 };
 use blobs::Store;
 use blobs::wrap::Fault;
@@ -255,6 +255,28 @@ async fn names_and_sizes_that_cannot_be_are_refused() {
     assert!(missing.to_string().starts_with("Source volume doesn't exist in backupstore: "));
 }
 
+/// A volume that was made again under the name of another, with snapshots of the same names.
+#[tokio::test]
+async fn names_that_were_given_again_are_of_something_else() {
+    let (clean, old) = (blobs::memory(), written(&[(0, 1), (2, 2)]));
+    let store = over(Arc::clone(&clean));
+    back_up(&store, &old, 0, "backup-1").await.unwrap();
+    let mut new = written(&[(0, 7)]);
+    new.newest().taken = "2020-01-01T00:00:01Z".to_owned();
+    let taken = back_up(&store, &new, 0, "backup-1").await.unwrap_err();
+    assert!(matches!(taken, Error::ExistsOfAnother { .. }), "{taken:?}");
+    let text = taken.to_string();
+    assert!(text.contains("backup-1 already exists") && text.contains("another name"), "{text}");
+    assert_eq!(keys(&clean, "/locks/").await, [], "the lock is given back");
+    // Nor is it a base of the next one.
+    new.snapshot();
+    new.write(4, 8);
+    assert!(!back_up(&store, &new, 1, "backup-2").await.unwrap().is_incremental);
+    assert_eq!(contents(&store, "backup-2").await.unwrap(), new.data_of("snap-1"));
+    new.snapshot();
+    assert!(back_up(&store, &new, 2, "backup-3").await.unwrap().is_incremental);
+}
+
 /// A sink that fails from its second write on.
 struct Failing(AtomicU64);
 
@@ -379,8 +401,12 @@ impl Source for Slow {
         self.inner.size_bytes()
     }
 
-    fn has_snapshot(&self, snapshot: &str, backed_up_at: &str) -> io::Result<bool> {
-        self.inner.has_snapshot(snapshot, backed_up_at)
+    fn is_snapshot(&self, of: &BackedUp) -> io::Result<bool> {
+        self.inner.is_snapshot(of)
+    }
+
+    fn has_snapshot(&self, of: &BackedUp) -> io::Result<bool> {
+        self.inner.has_snapshot(of)
     }
 
     fn changed_since(&self, base: Option<&str>) -> io::Result<Extents> {

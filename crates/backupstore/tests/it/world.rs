@@ -10,13 +10,16 @@ use backupstore::create::{CreateRequest, Created};
 use backupstore::delete::{DeleteOptions, Deleted};
 use backupstore::restore::{FetchOptions, RestoreRequest, Restored, Sink};
 use backupstore::{
-    BackupStore, BlockSize, Control, Error, Extents, LockSchedule, Name, Shown, Source, TargetUrl,
+    BackedUp, BackupStore, BlockSize, Control, Error, Extents, LockSchedule, Name, Shown, Source,
+    TargetUrl,
 };
 use blobs::wrap::{Faults, Faulty};
 use blobs::{Key, Prefix, Store, delete_all, list_all};
 
 pub(crate) const BLOCK: u64 = 8192;
 pub(crate) const PAGE: usize = 4096;
+/// When snapshots were taken: before any backup.
+pub(crate) const TAKEN: &str = "2020-01-01T00:00:00Z";
 
 pub(crate) fn name(text: &str) -> Name {
     Name::parse(text).unwrap()
@@ -53,6 +56,7 @@ pub(crate) fn faulty() -> (BackupStore, Faults, Arc<dyn Store>) {
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshot {
     pub(crate) name: String,
+    pub(crate) taken: String,
     pub(crate) data: Vec<u8>,
     pub(crate) written: Vec<Range<u64>>,
 }
@@ -66,7 +70,8 @@ pub(crate) struct Volume {
 impl Volume {
     pub(crate) fn new(blocks: u64) -> Self {
         let data = vec![0; (blocks * BLOCK) as usize];
-        let first = Snapshot { name: "snap-0".to_owned(), data, written: vec![] };
+        let first =
+            Snapshot { name: "snap-0".to_owned(), taken: TAKEN.to_owned(), data, written: vec![] };
         Self { snapshots: vec![first] }
     }
 
@@ -88,7 +93,7 @@ impl Volume {
     pub(crate) fn snapshot(&mut self) {
         let data = self.newest().data.clone();
         let name = format!("snap-{}", self.snapshots.len());
-        self.snapshots.push(Snapshot { name, data, written: vec![] });
+        self.snapshots.push(Snapshot { name, taken: TAKEN.to_owned(), data, written: vec![] });
     }
 
     pub(crate) fn source(&self, index: usize) -> Arc<dyn Source> {
@@ -115,9 +120,17 @@ impl Source for MemorySource {
         self.snapshots.last().unwrap().data.len() as u64
     }
 
-    fn has_snapshot(&self, snapshot: &str, _: &str) -> io::Result<bool> {
+    fn taken(&self) -> io::Result<String> {
+        Ok(self.snapshots.last().unwrap().taken.clone())
+    }
+
+    fn is_snapshot(&self, of: &BackedUp) -> io::Result<bool> {
+        Ok(of.is_of(&self.snapshots.last().unwrap().taken))
+    }
+
+    fn has_snapshot(&self, of: &BackedUp) -> io::Result<bool> {
         let (_, below) = self.snapshots.split_last().unwrap();
-        Ok(below.iter().any(|it| it.name == snapshot))
+        Ok(below.iter().any(|it| it.name == of.snapshot && of.is_of(&it.taken)))
     }
 
     fn changed_since(&self, base: Option<&str>) -> io::Result<Extents> {

@@ -28,6 +28,7 @@ use crate::store::snapshots::Snapshot;
 use crate::store::volumes::{NewVolume, Volume};
 use crate::store::work::Verb;
 use crate::store::{Pairs, new_id, now};
+use crate::worker::backend::too_small;
 
 pub(super) const RESOURCE: Resource = Resource {
     fields: &[
@@ -411,6 +412,19 @@ pub(super) async fn restore(service: &Service, request: &Request, id: &str) -> A
     }})))
 }
 
+/// How large a volume has to be for a backup, where that is more than the volume had when it was made:
+/// a store keeps one size of a volume, that of its newest backup. Whoever carries the restore out asks
+/// again, so one whose size cannot be told now is accepted.
+pub(super) async fn grown(service: &Service, backup: &Backup) -> Option<i64> {
+    let handle = backup.service_metadata.as_deref()?;
+    let stored = service.backend.find_stored(handle).await;
+    let stored = stored.unwrap_or_else(|error| {
+        tracing::warn!(backup = backup.id, %error, "a stored backup cannot be looked up");
+        None
+    });
+    stored?.gib.filter(|it| *it > backup.size)
+}
+
 const NOT_RESTORABLE: &str = "Backup status must be available";
 
 async fn begin_restore(
@@ -448,6 +462,14 @@ async fn restore_into(
             volume.size, backup.size
         )));
     }
+    if let Some(gib) = grown(service, backup).await.filter(|it| volume.size < *it) {
+        return Err(Fault::invalid_volume(format!(
+            "volume size {} is too small to restore backup of size {}: {}.",
+            volume.size,
+            backup.size,
+            too_small(gib)
+        )));
+    }
     if let Some(client) = connections(service, &volume).await?.into_iter().next() {
         return Err(Fault::invalid_volume(format!(
             "Volume {target} is connected ({client}); what a client uses is not replaced. Terminate \
@@ -482,7 +504,7 @@ async fn restore_new(
         id: new_id(),
         user_id: request.caller.user_id.clone(),
         project_id: request.caller.project_id.clone(),
-        size: backup.size,
+        size: grown(service, backup).await.unwrap_or(backup.size),
         availability_zone: service.behaviour.zone.clone(),
         host: service.behaviour.host.clone(),
         name: Some(name.unwrap_or_else(|| format!("restore_backup_{}", backup.id))),
@@ -646,6 +668,10 @@ pub(super) async fn import(service: &Service, request: &Request) -> Answer {
     };
     let mut tx = store.db.begin().await?;
     tx.lock_name(&new.id).await?;
+    if let Some(handle) = &new.service_metadata {
+        // Whoever removes what it is of has seen this record, or is seen by it.
+        tx.lock_name(handle).await?;
+    }
     let there = "SELECT deleted FROM backups WHERE id = $1";
     match tx.fetch_one(there, &[new.id.as_str().into()]).await? {
         Some(row) if row.int("deleted")? == 0 => {

@@ -323,11 +323,13 @@ async fn update_status(service: &Service, request: &Request, id: &str, args: Val
         "deleting" => &["deleting", "error_deleting"],
         _ => &[],
     };
+    let refused = |seen: &str| {
+        Fault::bad(format!(
+            "Provided snapshot status {wanted} not allowed for snapshot with status {seen}."
+        ))
+    };
     let Some(status) = allowed.iter().find(|it| **it == wanted) else {
-        return Err(Fault::bad(format!(
-            "Provided snapshot status {wanted} not allowed for snapshot with status {}.",
-            snapshot.status
-        )));
+        return Err(refused(&snapshot.status));
     };
     if *status == "available" && !request.caller.is_admin() && !request.caller.is_service {
         // Whoever takes it says so; a member's word does not make it be there.
@@ -336,7 +338,12 @@ async fn update_status(service: &Service, request: &Request, id: &str, args: Val
     let store = &service.store;
     let mut tx = store.db.begin().await?;
     hold(service, request, &mut tx, id).await?;
-    store.move_snapshot(&mut tx, id, &[&snapshot.status], status).await?;
+    if !store.move_snapshot(&mut tx, id, &[&snapshot.status], status).await? {
+        // It went on meanwhile: what was told is of a time that is over.
+        let sql = "SELECT status FROM snapshots WHERE id = $1";
+        let row = tx.fetch_one(sql, &[id.into()]).await?;
+        return Err(refused(&row.map_or(Ok("deleted".to_owned()), |row| row.text("status"))?));
+    }
     if let Some(progress) = progress {
         let sql = "UPDATE snapshots SET progress = $2 WHERE id = $1 AND deleted = 0";
         tx.execute(sql, &[id.into(), progress.into()]).await?;

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::backups::served;
+use super::backups::{grown, served};
 use super::fault::{Fault, listing as list_fault};
 use super::input::{self, Fields};
 use super::listing::{self, Field, Later, Resource};
@@ -25,6 +25,7 @@ use crate::store::types::{DEFAULT_TYPE, VolumeType};
 use crate::store::volumes::{NewVolume, Volume};
 use crate::store::work::Verb;
 use crate::store::{Metadata, Pairs, new_id};
+use crate::worker::backend::too_small;
 
 pub(super) const RESOURCE: Resource = Resource {
     fields: &[
@@ -456,11 +457,19 @@ async fn from_backup(
 ) -> Result<(), Fault> {
     let backup = service.store.backup(id, request.scope()).await?;
     let backup = backup.ok_or_else(|| Fault::no_such("Backup", id))?;
-    new.size = size.unwrap_or(backup.size);
+    let grown = grown(service, &backup).await;
+    new.size = size.or(grown).unwrap_or(backup.size);
     if new.size < backup.size {
         return Err(Fault::invalid_input(format!(
             "Volume size {}GB cannot be smaller than the backup size {}GB. It must be >= backup size.",
             new.size, backup.size
+        )));
+    }
+    if let Some(gib) = grown.filter(|it| new.size < *it) {
+        return Err(Fault::invalid_input(format!(
+            "Volume size {}GB cannot be smaller than the backup size: {}.",
+            new.size,
+            too_small(gib)
         )));
     }
     inherit_by_backup(service, &backup, new).await?;

@@ -214,11 +214,22 @@ impl Store {
         rows::move_on(tx, "backups", id, (from, to), also).await
     }
 
-    /// Whether another record is of the same stored backup, and stays.
-    pub(crate) async fn has_twin(&self, backup: &Backup) -> Result<bool, DbError> {
+    /// Whether another record is of the same stored backup, and stays. None comes until the
+    /// transaction ends.
+    pub(crate) async fn has_twin(&self, tx: &mut Tx, backup: &Backup) -> Result<bool, DbError> {
         let Some(handle) = &backup.service_metadata else { return Ok(false) };
+        tx.lock_name(handle).await?;
         let sql = "SELECT id FROM backups WHERE service_metadata = $1 AND id <> $2 AND deleted = 0 \
              AND status <> 'deleting' LIMIT 1";
+        let row = tx.fetch_one(sql, &[handle.into(), (&backup.id).into()]).await?;
+        Ok(row.is_some())
+    }
+
+    /// Whether another record of the same stored backup is on its way out, perhaps with the data.
+    pub(crate) async fn has_leaving_twin(&self, backup: &Backup) -> Result<bool, DbError> {
+        let Some(handle) = &backup.service_metadata else { return Ok(false) };
+        let sql = "SELECT id FROM backups WHERE service_metadata = $1 AND id <> $2 AND deleted = 0 \
+             AND status = 'deleting' LIMIT 1";
         let row = self.db.fetch_one(sql, &[handle.into(), (&backup.id).into()]).await?;
         Ok(row.is_some())
     }

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, oneshot};
 use super::rig::{NEW, Rig, id_of};
 use crate::worker::Worker;
 use crate::worker::backend::{
-    Backend, BackendError, BackupOrder, Capacity, Progress, Saved, Taken, VolumeOrder,
+    Backend, BackendError, BackupOrder, Capacity, Progress, Saved, Stored, Taken, VolumeOrder,
 };
 use crate::worker::simulated::Simulated;
 
@@ -95,8 +95,8 @@ impl Backend for Far {
         self.way().await.find_backup(name).await
     }
 
-    async fn has_backup(&self, handle: &str) -> Result<bool, BackendError> {
-        self.way().await.has_backup(handle).await
+    async fn find_stored(&self, handle: &str) -> Result<Option<Stored>, BackendError> {
+        self.way().await.find_stored(handle).await
     }
 
     async fn remove_backup(

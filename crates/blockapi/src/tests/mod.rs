@@ -13,6 +13,7 @@
 //! | never a backup and a deletion, transfer, migration or restore | [`backups`]`::a_backup_and_what_it_excludes_are_never_both_accepted`, [`schedules`]`::a_backup_excludes_migrations_and_restores` |
 //! | a failed backup, and the next one | [`backups`]`::a_failed_backup_is_told_and_blocks_nothing` |
 //! | a restore keeps everybody out; one that failed | [`backups`]`::a_restore_blocks_until_it_is_done_and_its_failure_until_it_is_unset`, [`cancelled`] |
+//! | a restored volume is as large as its row; what is not there is not waited for without end | [`restores`] |
 //! | workers that die or stand still in the middle of backups, restores and all else | [`killed`], [`late`], [`backups`]`::another_worker_goes_on_where_one_was_lost`; by SIGKILL: suite `block_api`, `rows_come_to_their_ends_after_a_kill_in_the_middle` |
 //! | filters, counts, orders and markers of either version | [`wire`]`::pages_follow_each_other_by_either_status`, `a_hidden_failure_is_hidden_from_filters_too`, [`pages`] |
 //! | resets of either version, and by whom | [`forms`]`::resets_of_either_release` |
@@ -42,6 +43,7 @@ mod owners;
 mod pages;
 mod qos;
 mod readonly;
+mod restores;
 mod rig;
 mod roles;
 mod schedules;

@@ -132,6 +132,11 @@ async fn a_volume_does_not_change_hands_under_a_client() {
 
 /// The record of a backup under another id.
 async fn imported(rig: &Rig, backup: &str, change: impl FnOnce(&mut Value)) -> String {
+    let record = exported(rig, backup, change).await;
+    import(rig, record).await
+}
+
+async fn exported(rig: &Rig, backup: &str, change: impl FnOnce(&mut Value)) -> Value {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
 
@@ -144,6 +149,10 @@ async fn imported(rig: &Rig, backup: &str, change: impl FnOnce(&mut Value)) -> S
     inner["id"] = json!(uuid::Uuid::new_v4().to_string());
     change(&mut inner);
     record["backup_url"] = json!(STANDARD.encode(inner.to_string()));
+    record
+}
+
+async fn import(rig: &Rig, record: Value) -> String {
     let body = json!({ "backup-record": record });
     let path = "/backups/import_record";
     let made = rig.call_as("root:eeee", ("POST", path), body, NEW).await;
@@ -173,6 +182,33 @@ async fn a_stored_backup_stays_while_a_record_of_it_does() {
             rig.settle().await;
             assert_eq!(rig.backend.stored(), 0);
         }
+    }
+}
+
+/// A record that comes while what it is of is on its way out waits for the end of that.
+#[tokio::test]
+async fn a_record_of_what_is_being_deleted_is_not_available() {
+    for mut rig in Rig::everywhere().await {
+        let volume = rig.volume().await;
+        let backup = id_of(&rig.backup(&volume, false).await, "backup");
+        rig.settle().await;
+        let record = exported(&rig, &backup, |_| {}).await;
+        rig.backend.mood(|moods| moods.hold_removals = true);
+        rig.ok("DELETE", &format!("/backups/{backup}"), Value::Null, NEW).await;
+        rig.passes(4).await;
+        let twin = import(&rig, record).await;
+        rig.passes(4).await;
+        assert_eq!(rig.backup_status(&twin).await, "creating");
+        assert_eq!(rig.backup_status(&backup).await, "deleting", "what began goes to its end");
+        // Nor when its time is over, as long as the other one is there.
+        rig.age().await;
+        rig.worker.started = jiff::Timestamp::UNIX_EPOCH;
+        rig.passes(4).await;
+        assert_eq!(rig.backup_status(&twin).await, "creating");
+        rig.backend.mood(|moods| moods.hold_removals = false);
+        rig.settle().await;
+        assert_eq!(rig.backup_status(&backup).await, "gone");
+        assert_eq!((rig.backup_status(&twin).await.as_str(), rig.backend.stored()), ("error", 0));
     }
 }
 

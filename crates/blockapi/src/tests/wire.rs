@@ -3,7 +3,7 @@
 use axum::body::Body;
 use serde_json::{Value, json};
 
-use super::rig::{NEW, OLD, PROJECT, Rig};
+use super::rig::{NEW, OLD, PROJECT, Rig, id_of};
 use crate::rest::openapi_paths;
 
 #[tokio::test]
@@ -415,6 +415,34 @@ async fn a_member_does_not_declare_a_snapshot_taken() {
     assert_eq!(seen.code, 403, "{seen:?}");
     let seen = rig.call_as(&member, ("POST", &path), say("error"), NEW).await;
     assert_eq!(seen.code, 202, "{seen:?}");
+}
+
+/// How far something is that is over by now is not written any more.
+#[tokio::test]
+async fn progress_is_kept_of_a_snapshot_that_is_still_being_made() {
+    for rig in Rig::everywhere().await {
+        let volume = rig.volume().await;
+        rig.backend.mood(|moods| moods.hold_snapshots = true);
+        let body = json!({"snapshot": {"volume_id": volume}});
+        let id = id_of(&rig.call("POST", "/snapshots", body, NEW).await, "snapshot");
+        let mut held = rig.store.db.begin().await.unwrap();
+        held.lock("snapshots", &id).await.unwrap();
+        let taken = async {
+            // Time for the other to look how it is. It waits for the row then.
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            let sql = "UPDATE snapshots SET status = 'available', progress = '100%' WHERE id = $1";
+            held.execute(sql, &[id.as_str().into()]).await.unwrap();
+            held.commit().await.unwrap();
+        };
+        let body = json!({"os-update_snapshot_status": {"status": "creating", "progress": "20%"}});
+        let path = format!("/snapshots/{id}/action");
+        let (seen, ()) = tokio::join!(rig.call("POST", &path, body, NEW), taken);
+        assert_eq!(seen.code, 400, "{seen:?}");
+        let sql = "SELECT status, progress FROM snapshots WHERE id = $1";
+        let row = rig.store.db.fetch_one(sql, &[id.as_str().into()]).await.unwrap().unwrap();
+        let kept = (row.text("status").unwrap(), row.text("progress").unwrap());
+        assert_eq!(kept, ("available".to_owned(), "100%".to_owned()));
+    }
 }
 
 /// What is not shown to older clients is not found by them either.

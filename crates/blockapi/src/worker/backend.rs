@@ -67,6 +67,19 @@ pub struct Saved {
     pub objects: i64,
 }
 
+/// A stored backup that is complete and stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stored {
+    /// How large a volume is that it is restored to, once that is known. A store keeps one size of a
+    /// volume, that of its newest backup, and every backup of it is restored to that.
+    pub gib: Option<i64>,
+}
+
+/// What is said where a volume is smaller than what is to be restored to it.
+pub(crate) fn too_small(gib: i64) -> String {
+    format!("the source has {gib} GiB now; restore into a volume of {gib} GiB")
+}
+
 /// Why a call did nothing.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum BackendError {
@@ -122,8 +135,8 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
     /// Nothing if there is no such backup.
     async fn find_backup(&self, name: &str) -> Result<Option<Progress<Saved>>, BackendError>;
 
-    /// Whether there is a stored backup of this handle.
-    async fn has_backup(&self, handle: &str) -> Result<bool, BackendError>;
+    /// The stored backup of this handle. Nothing while it is being made or removed.
+    async fn find_stored(&self, handle: &str) -> Result<Option<Stored>, BackendError>;
 
     /// Stops it if it runs, and removes it.
     async fn remove_backup(

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::backend::{BackupOrder, Origin, Progress, Saved};
-use super::decide::{self, LOST, Seen, Step};
+use super::decide::{self, Begin, LOST, Seen, Step};
 use super::volumes::settled;
 use super::{NOT_TAKEN, Next, WorkError, Worker};
 use crate::model::status::BackupStatus;
@@ -353,17 +353,24 @@ impl Worker {
                 return Ok(Next::Soon);
             }
         };
+        if truth(work, "new") && volume.status == "creating" {
+            let change =
+                Change::of(&volume.id).while_status("creating").set(Set::Status("available"));
+            change.run(&self.store).await?;
+        }
+        if !truth(work, "begun") {
+            let stored = self.backend.find_stored(&handle).await?;
+            match decide::restore(stored, volume.size, self.is_late(work)) {
+                Begin::Wait => return Ok(Next::Later),
+                Begin::Fail(why) => return self.restore_failed(work, &backup, target, &why).await,
+                // Known before it is asked for: from then on it is looked at and not for.
+                Begin::Make if !self.note(work, "begun", true).await? => return Ok(Next::Ended),
+                Begin::Make => {}
+            }
+        }
         let order = self.order(&volume, &name, Origin::Backup { handle }).await?;
         match settled(self.backend.ensure_volume(&order).await)? {
-            Progress::Running => {
-                if truth(work, "new") {
-                    let change = Change::of(&volume.id)
-                        .while_status("creating")
-                        .set(Set::Status("available"));
-                    change.run(&self.store).await?;
-                }
-                Ok(Next::Soon)
-            }
+            Progress::Running => Ok(Next::Soon),
             Progress::Failed(why) => self.restore_failed(work, &backup, target, &why).await,
             Progress::Done(()) => self.restore_done(work, &backup, &volume, &name).await,
         }
@@ -441,11 +448,13 @@ impl Worker {
             .only_if_with(&is_last(Verb::BackupRestore, &work.created_at))
             .set(Set::Backup(Some(BackupStatus::ErrorRestoring)))
             .set(Set::StatusNotCreated);
-        change.apply(&self.store, &mut tx).await?;
-        // What was made for it: beside it, or, if its row went meanwhile, itself.
+        let applied = change.apply(&self.store, &mut tx).await?;
+        // What was made for it: beside it, or, if its row went meanwhile, itself. What a row was made
+        // for goes as well: it holds nothing whole, and may be larger than the row.
         let row = "SELECT id FROM volumes WHERE id = $1 AND deleted = 0";
         let is_gone = tx.fetch_one(row, &[target.into()]).await?.is_none();
-        if let Some(remnant) = text(work, "place").or(is_gone.then_some(target)) {
+        let is_own = applied && (truth(work, "creates") || truth(work, "new"));
+        if let Some(remnant) = text(work, "place").or((is_gone || is_own).then_some(target)) {
             self.store.ask(&mut tx, Verb::Discard, remnant, &json!({}), "").await?;
         }
         let of = ("VOLUME_BACKUP", backup.id.as_str(), backup.project_id.as_str());
@@ -456,13 +465,17 @@ impl Worker {
 
     // ------------------------------------------------------------ import
 
-    /// A record is as good as what it is of: there, or found when the target was read.
+    /// A record is as good as what it is of: there, or found when the target was read. A record of the
+    /// same that is on its way out may take the data with it: its end is waited for.
     pub(super) async fn import_backup(&self, work: &Work) -> Result<Next, WorkError> {
         let Some(backup) = self.backup_in(work, "creating").await? else {
             return self.abandon(work).await;
         };
+        if self.store.has_leaving_twin(&backup).await? {
+            return Ok(Next::Later);
+        }
         let handle = backup.service_metadata.as_deref().unwrap_or_default();
-        let (status, why) = if self.backend.has_backup(handle).await? {
+        let (status, why) = if self.backend.find_stored(handle).await?.is_some() {
             ("available", None)
         } else if self.is_late(work) {
             ("error", Some("no backup target has what the record is of"))
@@ -480,15 +493,31 @@ impl Worker {
 
     // ------------------------------------------------------------ delete
 
+    /// Whether what is stored goes with its record; nothing if the work is no longer this worker's. Once
+    /// that is so it stays so: a record that comes later finds this one, and waits.
+    async fn goes_with(&self, work: &Work, backup: &Backup) -> Result<Option<bool>, WorkError> {
+        if truth(work, "goes") {
+            return Ok(Some(true));
+        }
+        let mut tx = self.store.db.begin().await?;
+        if self.store.has_twin(&mut tx, backup).await? {
+            return Ok(Some(false));
+        }
+        let detail = with(work, "goes", true);
+        let kept = self.store.amend(&mut tx, work, &self.name, &detail).await?;
+        tx.commit().await?;
+        Ok(kept.then_some(true))
+    }
+
     pub(super) async fn delete_backup(&self, work: &Work) -> Result<Next, WorkError> {
         let Some(backup) = self.backup_in(work, "deleting").await? else {
             return self.abandon(work).await;
         };
         let handle = backup.service_metadata.as_deref();
-        let progress = if self.store.has_twin(&backup).await? {
-            Progress::Done(())
-        } else {
-            settled(self.backend.remove_backup(&backup.id, handle).await)?
+        let progress = match self.goes_with(work, &backup).await? {
+            None => return Ok(Next::Ended),
+            Some(false) => Progress::Done(()),
+            Some(true) => settled(self.backend.remove_backup(&backup.id, handle).await)?,
         };
         match progress {
             Progress::Running => Ok(Next::Soon),

@@ -1,6 +1,6 @@
 //! What is to be done about a backup, from what is seen of it: pure.
 
-use super::backend::{Progress, Saved};
+use super::backend::{Progress, Saved, Stored, too_small};
 
 /// A backup that is being made, as seen in one pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,9 +40,53 @@ pub(crate) fn backup(seen: Seen) -> Step {
     }
 }
 
+/// What to do about a restore for which nothing was made yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Begin {
+    Wait,
+    Make,
+    Fail(String),
+}
+
+/// What is said of a stored backup that is not found for a while.
+pub(crate) const NOT_THERE: &str = "the stored backup is not there";
+/// What is said of one whose store does not answer for a while.
+const NOT_READ: &str =
+    "the stored backup is not read: its backup target does not say how large it is";
+
+/// Nothing is made, and nothing is read from a store, that would be larger than its row. What is not
+/// there is waited for as long as work may be that is done at once: the store may be read meanwhile.
+pub(crate) fn restore(stored: Option<Stored>, gib: i64, is_late: bool) -> Begin {
+    match stored.map(|it| it.gib) {
+        Some(Some(needed)) if needed > gib => Begin::Fail(too_small(needed)),
+        Some(Some(_)) => Begin::Make,
+        None if is_late => Begin::Fail(NOT_THERE.to_owned()),
+        Some(None) if is_late => Begin::Fail(NOT_READ.to_owned()),
+        Some(None) | None => Begin::Wait,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_made_that_would_be_larger_than_its_row() {
+        let stored = |gib| Some(Stored { gib });
+        let said = "the source has 40 GiB now; restore into a volume of 40 GiB".to_owned();
+        assert_eq!(restore(stored(Some(40)), 1, false), Begin::Fail(said));
+        assert_eq!(restore(stored(Some(40)), 40, true), Begin::Make);
+        // Its size is not read yet.
+        assert_eq!(restore(stored(None), 40, false), Begin::Wait);
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_waited_for_without_end() {
+        assert_eq!(restore(None, 1, false), Begin::Wait);
+        assert_eq!(restore(None, 1, true), Begin::Fail(NOT_THERE.to_owned()));
+        let unread = Some(Stored { gib: None });
+        assert_eq!(restore(unread, 1, true), Begin::Fail(NOT_READ.to_owned()));
+    }
 
     fn seen(is_copied: bool, was_started: bool, found: Option<Progress<Saved>>) -> Step {
         backup(Seen { is_copied, was_started, found })

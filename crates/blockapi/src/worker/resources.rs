@@ -1,9 +1,10 @@
 //! The backend of every day: `longhorn.io` resources, made real by the controllers of volumes.
 
 use api::longhorn::{
-    Backup, BackupState, BackupTarget, CloneState, Engine, Node, Robustness, Snapshot, Volume,
-    VolumeAttachment, VolumeState,
+    Backup, BackupState, BackupTarget, BackupVolume, CloneState, Condition, Engine, Node,
+    Robustness, Snapshot, Volume, VolumeAttachment, VolumeState,
 };
+use api::scalar::Stamp;
 use async_trait::async_trait;
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -12,7 +13,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::backend::{
-    Backend, BackendError, BackupOrder, Capacity, Origin, Progress, Saved, Taken, VolumeOrder,
+    Backend, BackendError, BackupOrder, Capacity, Origin, Progress, Saved, Stored, Taken,
+    VolumeOrder, too_small,
 };
 
 const NAMESPACE: &str = "longhorn-system";
@@ -31,6 +33,8 @@ const BLOCK: i64 = 2 * 1024 * 1024;
 const TICKET: &str = "block-";
 /// What nobody has begun this many seconds after it was asked for will not be begun.
 const BEGIN_SECONDS: i64 = 1800;
+/// What is said of a restore that no copy of its volume begins with.
+const NOT_RESTORED: &str = "no copy of the volume began to restore the backup";
 /// A deletion that failed this often is told; it goes on being tried.
 const DELETION_FAILURES: i32 = 3;
 /// The extra spec of a type that says how many copies its volumes have.
@@ -198,7 +202,22 @@ impl Resources {
     /// Whether somebody should have begun with an object by now.
     fn is_late(&self, object: &impl Resource) -> bool {
         let made = object.meta().creation_timestamp.as_ref().map_or(self.started, |it| it.0);
-        jiff::Timestamp::now().duration_since(made.max(self.started)).as_secs() >= BEGIN_SECONDS
+        self.is_past(made)
+    }
+
+    /// Whether somebody should have begun by now with what was asked for then.
+    fn is_past(&self, asked: jiff::Timestamp) -> bool {
+        jiff::Timestamp::now().duration_since(asked.max(self.started)).as_secs() >= BEGIN_SECONDS
+    }
+
+    /// Whether the copies of a volume should be restoring by now, and none is.
+    async fn is_left(&self, volume: &Volume) -> Result<bool, BackendError> {
+        let told = told_to_restore(volume, self.started);
+        if !told.is_some_and(|since| self.is_past(since)) {
+            return Ok(false);
+        }
+        let engines = self.api::<Engine>().list(&ListParams::default()).await.map_err(failure)?;
+        Ok(!is_begun(&engines.items, &volume.name_any()))
     }
 
     async fn engine(&self, volume: &str) -> Result<Option<Engine>, BackendError> {
@@ -225,8 +244,8 @@ impl Resources {
             Origin::Empty => None,
             Origin::Backup { handle } => {
                 put(&mut spec, "fromBackup", json!(handle));
-                let size = self.size_of_backup(handle).await?;
-                put_size(&mut spec, size);
+                let found = self.backup_of(handle).await?;
+                put_size(&mut spec, found.and_then(|it| it.status?.volume_size?.parse().ok()));
                 None
             }
             Origin::Volume { volume } => Some((format!("vol://{}", volume_name(volume)), volume)),
@@ -256,12 +275,6 @@ impl Resources {
             "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec,
         });
         self.make::<Volume>(object).await
-    }
-
-    /// Of the volume a backup is of.
-    async fn size_of_backup(&self, url: &str) -> Result<Option<i64>, BackendError> {
-        let found = self.backup_of(url).await?;
-        Ok(found.and_then(|it| it.status?.volume_size?.parse().ok()))
     }
 
     /// The backup that is stored at an address.
@@ -331,9 +344,87 @@ fn scheduled(volume: &Volume) -> Progress<()> {
     Progress::Failed(format!("no room for the volume: {}", text("message")))
 }
 
+/// Whether a backup can be restored: one that is being made or removed cannot.
+fn is_kept(backup: &Backup) -> bool {
+    let state = backup.status.as_ref().and_then(|it| it.state.as_ref());
+    backup.metadata.deletion_timestamp.is_none() && state == Some(&BackupState::Completed)
+}
+
+/// Whether a store's record is of the volume that a backup is of, in the same store.
+fn is_source(source: &BackupVolume, backup: &Backup) -> bool {
+    let status = backup.status.clone().unwrap_or_default();
+    let said = |it: Option<String>, label: &str| {
+        it.filter(|it| !it.is_empty()).or_else(|| backup.labels().get(label).cloned())
+    };
+    let volume = said(status.volume_name, "backup-volume");
+    let target = said(status.backup_target_name, "backup-target");
+    volume.is_some()
+        && source.spec.volume_name == volume
+        && (target.is_none() || source.spec.backup_target_name == target)
+}
+
+/// How large a volume is that a backup is restored to, if both it and its source were read.
+fn room(backup: &Backup, source: Option<&BackupVolume>) -> Option<i64> {
+    let then: i64 = backup.status.as_ref()?.volume_size.as_ref()?.parse().ok()?;
+    let now: i64 = source?.status.as_ref()?.size.as_ref()?.parse().ok()?;
+    Some(in_gib(then.max(now)))
+}
+
+const fn in_gib(bytes: i64) -> i64 {
+    bytes.saturating_add(GIB - 1) / GIB
+}
+
+/// Why a volume cannot come to hold the backup it is made from, if that is known.
+fn hopeless(volume: &Volume, order: &VolumeOrder) -> Option<String> {
+    // Its controllers make it as large as its source, which may have grown since it was looked at.
+    let size = in_gib(volume.spec.size.map_or(0, |it| it.0));
+    (size > order.gib).then(|| too_small(size))
+}
+
+fn restore_condition(volume: &Volume) -> Option<&Condition> {
+    let all = volume.status.as_ref()?.conditions.as_deref()?;
+    all.iter().find(|it| it.kind == "Restore")
+}
+
+/// Since when the copies of a volume are to restore; nothing if they are not.
+fn told_to_restore(volume: &Volume, untold: jiff::Timestamp) -> Option<jiff::Timestamp> {
+    let said = restore_condition(volume)?;
+    let is_told = said.reason.as_deref() == Some("RestoreInProgress");
+    is_told.then(|| said.last_transition_time.as_ref().and_then(Stamp::get).unwrap_or(untold))
+}
+
+/// Whether a copy of a volume restores or has restored, or waits while others have their turn.
+fn is_begun(engines: &[Engine], volume: &str) -> bool {
+    engines.iter().any(|engine| {
+        let is_its = engine.labels().get("longhornvolume").is_some_and(|it| it == volume);
+        let copies = engine.status.iter().flat_map(|it| it.restore_status.iter().flatten());
+        copies.into_iter().any(|(_, it)| {
+            let holds = it.last_restored.as_deref().is_some_and(|it| !it.is_empty());
+            it.is_restoring == Some(true) || (is_its && holds)
+        })
+    })
+}
+
+/// Why a restore will come to nothing, where its volume tells. Its volume may have no copies to be
+/// placed, so this is asked before whether there is room.
+fn restore_failure(volume: &Volume, is_late: bool) -> Option<String> {
+    let said = restore_condition(volume);
+    let why = said.and_then(|it| it.message.clone()).unwrap_or_default();
+    if said.is_some_and(|it| it.reason.as_deref() == Some("RestoreFailure")) {
+        return Some(why);
+    }
+    let is_begun = volume.status.as_ref().is_some_and(|it| it.restore_initiated == Some(true));
+    (is_late && !is_begun).then(|| format!("the restore was not begun: {why}"))
+}
+
 /// How far a volume is from holding what it was made from.
 fn readiness(volume: &Volume, origin: &Origin, is_late: bool) -> Progress<()> {
     let Some(status) = &volume.status else { return Progress::Running };
+    if let Origin::Backup { .. } = origin
+        && let Some(why) = restore_failure(volume, is_late)
+    {
+        return Progress::Failed(why);
+    }
     match scheduled(volume) {
         Progress::Done(()) => {}
         other => return other,
@@ -381,6 +472,14 @@ impl Backend for Resources {
         };
         if volume.meta().deletion_timestamp.is_some() {
             return Ok(Progress::Failed("the volume was deleted by somebody else".to_owned()));
+        }
+        if let Origin::Backup { .. } = &order.origin
+            && let Some(why) = hopeless(&volume, order)
+        {
+            return Ok(Progress::Failed(why));
+        }
+        if matches!(order.origin, Origin::Backup { .. }) && self.is_left(&volume).await? {
+            return Ok(Progress::Failed(NOT_RESTORED.to_owned()));
         }
         match readiness(&volume, &order.origin, self.is_late(&volume)) {
             Progress::Done(()) => self.extend_volume(&order.name, order.gib).await,
@@ -521,8 +620,11 @@ impl Backend for Resources {
         Ok(found.map(|it| saved(&it, self.is_late(&it))))
     }
 
-    async fn has_backup(&self, handle: &str) -> Result<bool, BackendError> {
-        Ok(self.backup_of(handle).await?.is_some())
+    async fn find_stored(&self, handle: &str) -> Result<Option<Stored>, BackendError> {
+        let Some(backup) = self.backup_of(handle).await?.filter(is_kept) else { return Ok(None) };
+        let all = self.api::<BackupVolume>().list(&ListParams::default()).await.map_err(failure)?;
+        let source = all.items.iter().find(|it| is_source(it, &backup));
+        Ok(Some(Stored { gib: room(&backup, source) }))
     }
 
     async fn remove_backup(
@@ -766,6 +868,120 @@ mod tests {
         assert_eq!(of(&json!({}), "RevertPending", "in use"), Progress::Running);
         let gone = Progress::Failed("no snapshot".to_owned());
         assert_eq!(of(&json!({}), "RevertFailure", "no snapshot"), gone);
+    }
+
+    fn restoring(spec: &Value, status: &Value) -> Volume {
+        serde_json::from_value(json!({
+            "apiVersion": "longhorn.io/v1beta2", "kind": "Volume",
+            "metadata": {"name": "v"}, "spec": spec, "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn of_backup() -> Origin {
+        Origin::Backup { handle: "vfs:///b?backup=b&volume=v".to_owned() }
+    }
+
+    #[test]
+    fn a_backup_that_is_not_complete_or_on_its_way_out_is_not_kept() {
+        let mut there = backup(&json!({"state": "Completed"}));
+        assert!(is_kept(&there));
+        assert!(!is_kept(&backup(&json!({"state": "InProgress"}))));
+        assert!(!is_kept(&backup(&json!({"state": "Deleting"}))));
+        there.metadata.deletion_timestamp =
+            serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        assert!(!is_kept(&there));
+    }
+
+    #[test]
+    fn a_backup_is_restored_to_the_size_that_its_source_has_in_that_store() {
+        let of = |target: &str, bytes: i64| -> BackupVolume {
+            serde_json::from_value(json!({
+                "apiVersion": "longhorn.io/v1beta2", "kind": "BackupVolume",
+                "metadata": {"name": "s"},
+                "spec": {"backupTargetName": target, "volumeName": "v"},
+                "status": {"size": bytes.to_string()},
+            }))
+            .unwrap()
+        };
+        let then = backup(&json!({"volumeName": "v", "backupTargetName": "default",
+            "volumeSize": GIB.to_string()}));
+        let (now, elsewhere) = (of("default", 40 * GIB), of("other", 50 * GIB));
+        assert!(is_source(&now, &then) && !is_source(&elsewhere, &then));
+        assert_eq!(room(&then, Some(&now)), Some(40));
+        assert_eq!(room(&then, Some(&of("default", GIB + 1))), Some(2));
+        assert_eq!(room(&then, None), None, "what the store says is not read yet");
+    }
+
+    #[test]
+    fn a_volume_that_turns_out_larger_than_its_row_fails() {
+        let order = |gib| VolumeOrder {
+            name: "v".to_owned(),
+            gib,
+            origin: of_backup(),
+            specs: std::collections::BTreeMap::new(),
+        };
+        let large = restoring(&json!({"size": (40 * GIB).to_string()}), &json!({}));
+        assert_eq!(hopeless(&large, &order(1)), Some(too_small(40)));
+        assert_eq!(hopeless(&large, &order(40)), None);
+    }
+
+    #[test]
+    fn a_restore_that_nobody_begins_fails() {
+        let said = "cannot get backup b: it does not exist";
+        let waits = restoring(
+            &json!({}),
+            &json!({"state": "creating", "conditions": [{"type": "Restore", "status": "False",
+                "reason": "RestorePending", "message": said}]}),
+        );
+        assert_eq!(readiness(&waits, &of_backup(), false), Progress::Running);
+        let late = readiness(&waits, &of_backup(), true);
+        assert_eq!(late, Progress::Failed(format!("the restore was not begun: {said}")));
+        // One that runs may take its time.
+        let runs = restoring(
+            &json!({}),
+            &json!({"state": "attached", "restoreInitiated": true, "restoreRequired": true}),
+        );
+        assert_eq!(readiness(&runs, &of_backup(), true), Progress::Running);
+    }
+
+    #[test]
+    fn a_restore_that_every_copy_failed_at_is_told_at_once() {
+        let failed = restoring(
+            &json!({}),
+            &json!({"restoreInitiated": true, "restoreRequired": true, "conditions": [
+                {"type": "Restore", "status": "False", "reason": "RestoreFailure", "message": "a: gone"},
+            ]}),
+        );
+        let said = Progress::Failed("a: gone".to_owned());
+        assert_eq!(readiness(&failed, &of_backup(), false), said);
+    }
+
+    #[test]
+    fn a_restore_that_was_asked_for_is_begun_by_a_copy() {
+        let told = restoring(
+            &json!({}),
+            &json!({"conditions": [{"type": "Restore", "status": "True",
+                "reason": "RestoreInProgress", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}),
+        );
+        let (then, now) = ("2026-01-01T00:00:00Z".parse().ok(), jiff::Timestamp::now());
+        assert_eq!(told_to_restore(&told, now), then);
+        assert_eq!(told_to_restore(&restoring(&json!({}), &json!({})), now), None);
+        let engine = |volume: &str, copy: Value| -> Engine {
+            serde_json::from_value(json!({
+                "apiVersion": "longhorn.io/v1beta2", "kind": "Engine",
+                "metadata": {"name": "e", "labels": {"longhornvolume": volume}}, "spec": {},
+                "status": {"restoreStatus": {"tcp://a": copy}},
+            }))
+            .unwrap()
+        };
+        let idle = json!({"isRestoring": false, "lastRestored": ""});
+        assert!(!is_begun(&[], "v") && !is_begun(&[engine("v", idle)], "v"));
+        let holds = json!({"isRestoring": false, "lastRestored": "b"});
+        assert!(is_begun(&[engine("v", holds.clone())], "v"));
+        assert!(!is_begun(&[engine("other", holds)], "v"));
+        // Its turn comes after that of others.
+        assert!(is_begun(&[engine("other", json!({"isRestoring": true}))], "v"));
     }
 
     #[test]

@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::backend::{
-    Backend, BackendError, BackupOrder, Capacity, Origin, Progress, Saved, Taken, VolumeOrder,
+    Backend, BackendError, BackupOrder, Capacity, Origin, Progress, Saved, Stored, Taken,
+    VolumeOrder, too_small,
 };
 
 #[derive(Debug, Clone, Default)]
@@ -25,9 +26,12 @@ struct Disk {
 
 #[derive(Debug, Clone)]
 struct Kept {
+    /// The volume it is of.
+    source: String,
     content: u64,
     gib: i64,
     looks: u32,
+    is_deleting: bool,
 }
 
 /// How unkind it is.
@@ -48,6 +52,8 @@ pub(crate) struct Moods {
     /// Why volumes cannot be removed or connected.
     pub(crate) fail_removals: Option<String>,
     pub(crate) fail_connections: Option<String>,
+    /// What is stored is on its way out, and stays there.
+    pub(crate) hold_removals: bool,
     /// Connections are never made to the end.
     pub(crate) hold_connects: bool,
     /// Connections stay up.
@@ -70,6 +76,16 @@ struct State {
     backups: HashMap<String, Kept>,
     /// By handle.
     store: HashMap<String, Kept>,
+    /// How large volumes are with their newest backups: what is restored of any of theirs is that large.
+    sources: HashMap<String, i64>,
+}
+
+impl State {
+    /// How large a volume is that a stored backup is restored to.
+    fn room(&self, handle: &str) -> Option<i64> {
+        let kept = self.store.get(handle)?;
+        Some(self.sources.get(&kept.source).copied().unwrap_or_default().max(kept.gib))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -106,6 +122,21 @@ impl Simulated {
 
     pub(crate) fn content(&self, volume: &str) -> Option<u64> {
         self.state().disks.get(volume).filter(|it| !it.is_removed).map(|it| it.content)
+    }
+
+    /// How large a volume is.
+    pub(crate) fn gib(&self, volume: &str) -> Option<i64> {
+        self.state().disks.get(volume).filter(|it| !it.is_removed).map(|it| it.gib)
+    }
+
+    /// A newer backup of a volume is stored, of another size.
+    pub(crate) fn grow_source(&self, volume: &str, gib: i64) {
+        self.state().sources.insert(volume.to_owned(), gib);
+    }
+
+    /// Somebody empties the store.
+    pub(crate) fn forget_stored(&self) {
+        self.state().store.clear();
     }
 
     /// Who is connected to a volume.
@@ -171,10 +202,8 @@ impl Backend for Simulated {
                     if let Some(why) = &state.moods.fail_restores {
                         return Ok(Progress::Failed(why.clone()));
                     }
-                    let kept = state.store.get(handle).ok_or_else(|| refused("no such backup"))?;
-                    if order.gib < kept.gib {
-                        return Ok(Progress::Failed("too small".to_owned()));
-                    }
+                    // What is not there is waited for.
+                    let Some(kept) = state.store.get(handle) else { return Ok(Progress::Running) };
                     kept.content
                 }
             };
@@ -183,8 +212,16 @@ impl Backend for Simulated {
         }
         let holds = state.moods.hold_restores && matches!(order.origin, Origin::Backup { .. });
         let looks = state.moods.looks;
+        let source = match &order.origin {
+            Origin::Backup { handle } => state.room(handle),
+            Origin::Empty | Origin::Snapshot { .. } | Origin::Volume { .. } => None,
+        };
         let disk = state.disks.get_mut(&order.name).ok_or_else(|| refused("gone"))?;
         disk.looks += 1;
+        disk.gib = disk.gib.max(source.unwrap_or_default());
+        if source.is_some() && disk.gib > order.gib {
+            return Ok(Progress::Failed(too_small(disk.gib)));
+        }
         Ok(if holds || disk.looks <= looks { Progress::Running } else { Progress::Done(()) })
     }
 
@@ -290,7 +327,8 @@ impl Backend for Simulated {
         let (content, taken) =
             disk.snapshots.get(&order.snapshot).ok_or_else(|| refused("no such snapshot"))?;
         let gib = taken.gib.unwrap_or(disk.gib);
-        let kept = Kept { content: *content, gib, looks: 0 };
+        let source = order.volume.clone();
+        let kept = Kept { source, content: *content, gib, looks: 0, is_deleting: false };
         state.backups.entry(order.name.clone()).or_insert(kept);
         Ok(())
     }
@@ -308,12 +346,17 @@ impl Backend for Simulated {
             return Ok(Some(Progress::Failed(why)));
         }
         let (handle, kept) = (format!("sim://{name}"), kept.clone());
+        if !state.store.contains_key(&handle) {
+            state.sources.insert(kept.source.clone(), kept.gib);
+        }
         state.store.insert(handle.clone(), kept);
         Ok(Some(Progress::Done(Saved { handle, container: None, objects: 1 })))
     }
 
-    async fn has_backup(&self, handle: &str) -> Result<bool, BackendError> {
-        Ok(self.call()?.store.contains_key(handle))
+    async fn find_stored(&self, handle: &str) -> Result<Option<Stored>, BackendError> {
+        let state = self.call()?;
+        let is_kept = state.store.get(handle).is_some_and(|it| !it.is_deleting);
+        Ok(is_kept.then(|| Stored { gib: state.room(handle) }))
     }
 
     async fn remove_backup(
@@ -323,6 +366,11 @@ impl Backend for Simulated {
     ) -> Result<Progress<()>, BackendError> {
         let mut state = self.call()?;
         if state.backups.remove(name).is_some() {
+            return Ok(Progress::Running);
+        }
+        let holds = state.moods.hold_removals;
+        if let Some(kept) = handle.and_then(|it| state.store.get_mut(it)).filter(|_| holds) {
+            kept.is_deleting = true;
             return Ok(Progress::Running);
         }
         if let Some(handle) = handle {

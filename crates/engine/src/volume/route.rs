@@ -11,7 +11,7 @@ use std::rc::{Rc, Weak};
 
 use rpc::{Address, Features, local_data_socket};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio::task::AbortHandle;
 use wire::frame::{self, Answer, Limits, Reply, Request};
 use wire::membership::Claim;
@@ -183,8 +183,7 @@ fn unix_line(stream: UnixStream) -> Line {
 }
 
 async fn dial_tcp(address: &Address) -> io::Result<Line> {
-    let stream = TcpStream::connect((address.host(), address.port())).await?;
-    stream.set_nodelay(true)?;
+    let stream = rpc::dial((address.host(), address.port())).await?;
     Ok(Line::new(stream.into_split()))
 }
 

@@ -1,6 +1,6 @@
 //! The entries of `metadata.managedFields`.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use super::Writer;
 use super::set::FieldSet;
@@ -73,26 +73,27 @@ impl Entry {
         })
     }
 
-    pub(super) fn encode(&self) -> Value {
-        let mut value = json!({
-            "manager": self.manager,
-            "operation": match self.operation {
-                Operation::Apply => "Apply",
-                Operation::Update => "Update",
-            },
-            "apiVersion": self.api_version,
-            "fieldsType": "FieldsV1",
-            "fieldsV1": self.fields.to_value(),
-        });
-        if let Some(members) = value.as_object_mut() {
-            if let Some(time) = &self.time {
-                members.insert("time".to_owned(), Value::from(time.as_str()));
-            }
-            if let Some(subresource) = &self.subresource {
-                members.insert("subresource".to_owned(), Value::from(subresource.as_str()));
-            }
+    pub(super) fn encode(self) -> Value {
+        let Self { manager, operation, api_version, subresource, time, fields } = self;
+        let operation = match operation {
+            Operation::Apply => "Apply",
+            Operation::Update => "Update",
+        };
+        // Put in one by one: `json!` copies the values that it is given.
+        let mut members = Map::new();
+        let mut put = |name: &str, value: Value| members.insert(name.to_owned(), value);
+        put("manager", manager.into());
+        put("operation", operation.into());
+        put("apiVersion", api_version.into());
+        put("fieldsType", "FieldsV1".into());
+        put("fieldsV1", fields.to_value());
+        if let Some(time) = time {
+            put("time", time.into());
         }
-        value
+        if let Some(subresource) = subresource {
+            put("subresource", subresource.into());
+        }
+        Value::Object(members)
     }
 }
 
@@ -106,7 +107,7 @@ pub(super) fn encode(mut entries: Vec<Entry>) -> Value {
     entries.retain(|entry| !entry.fields.is_empty());
     fold(&mut entries);
     entries.sort_by(|a, b| order(a).cmp(&order(b)));
-    Value::Array(entries.iter().map(Entry::encode).collect())
+    Value::Array(entries.into_iter().map(Entry::encode).collect())
 }
 
 fn order(entry: &Entry) -> (Operation, Option<&str>, &str, &str, Option<&str>) {

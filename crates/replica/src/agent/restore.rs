@@ -8,12 +8,13 @@ mod fanout;
 mod record;
 mod sink;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use backupstore::restore::{FileSink, OnDamage, Plan, RestoreBegun, RestoreRequest, Sealer};
+use backupstore::restore::{FileSink, Held, OnDamage, Plan, RestoreBegun, RestoreRequest, Sealer};
 use backupstore::{BackupStore, BackupUrl, Control, DamagedBlocks, Environment, Name};
 use durable::{Mode, RealDisk};
 use rpc::Deadline;
@@ -24,7 +25,7 @@ use wire::membership::Claim;
 pub(super) use self::fanout::{Current, FanOutService};
 use self::fanout::{Parts, Peers, Shared};
 pub(super) use self::record::Restores;
-use self::record::{Kind, Record, Unfinished, decide, has_backing};
+use self::record::{Kind, Record, Step, Unfinished, decide, has_backing};
 use self::sink::{Below, Map, ResumedSink, fill_holes, fingerprint, fold};
 use super::error::{Asking, JobError};
 use super::sync::sync_dir;
@@ -181,45 +182,97 @@ impl Job {
     async fn prepare(&self, record: Record) -> Result<Prepared, JobError> {
         let store = BackupStore::open(&self.url.target, &self.environment).await;
         let store = store.map_err(|error| started(Kind::Full, error.into()))?;
-        let (kind, previous) = self.decide(&store, &record).await?;
-        match self.prepare_as(&store, &record, kind, &previous).await {
+        let stored = self.stored(&store, &record).await?;
+        let (kind, previous) = self.decide(&record, &stored).await?;
+        match self.prepare_as(&store, &record, &stored, kind, &previous).await {
             // What is there cannot be the base: then all of it.
             Err(JobError::Backup(backupstore::Error::BlockSizeChanged { .. })) => {
                 let kind = Kind::Replace;
-                self.prepare_as(&store, &record, kind, "").await.map_err(|it| started(kind, it))
+                let prepared = self.prepare_as(&store, &record, &stored, kind, "").await;
+                prepared.map_err(|error| started(kind, error))
             }
             prepared => prepared.map_err(|error| started(kind, error)),
         }
     }
 
-    async fn decide(
+    /// What the store has now under the names that are known here.
+    async fn stored(
         &self,
         store: &BackupStore,
         record: &Record,
-    ) -> Result<(Kind, String), JobError> {
-        let unfinished = record.unfinished.as_ref().map(|begun| begun.previous.as_str());
-        let mut loadable = Vec::new();
-        for name in [Some(record.last_restored.as_str()), unfinished].into_iter().flatten() {
-            if let Ok(previous) = Name::parse(name)
-                && store
-                    .has_backup(&self.volume, &previous)
+    ) -> Result<BTreeMap<String, Held>, JobError> {
+        let begun = record.unfinished.as_ref().filter(|begun| begun.backup == self.backup.as_str());
+        let begun = begun.map(|begun| [begun.backup.as_str(), begun.previous.as_str()]);
+        let mut stored = BTreeMap::new();
+        for name in begun.into_iter().flatten().chain([record.last_restored.as_str()]) {
+            let Ok(known) = Name::parse(name) else { continue };
+            if !stored.contains_key(name)
+                && let Some(held) = store
+                    .held(&self.volume, &known)
                     .await
                     .map_err(|error| started(Kind::Incremental, error.into()))?
             {
-                loadable.push(name.to_owned());
+                stored.insert(name.to_owned(), held);
             }
         }
+        Ok(stored)
+    }
+
+    async fn decide(
+        &self,
+        record: &Record,
+        stored: &BTreeMap<String, Held>,
+    ) -> Result<(Kind, String), JobError> {
         let (restores, disk) = (Arc::clone(&self.agent.restores), self.disk.clone());
         let look = move || restores.has_disk(&disk);
         let in_chain = self.agent.tasks.blocking("look for a disk", look).await?;
-        let loads = |name: &str| loadable.iter().any(|loadable| loadable == name);
-        Ok(decide(record, self.backup.as_str(), in_chain, loads))
+        match decide(record, self.backup.as_str(), in_chain, stored) {
+            Step::Restore(kind, previous) => Ok((kind, previous)),
+            Step::Nothing => {
+                self.remember(record, stored).await?;
+                Err(JobError::AlreadyRestored(self.backup.to_string()))
+            }
+        }
+    }
+
+    /// What was restored is what the store has: from now on it is known by more than its name.
+    async fn remember(
+        &self,
+        record: &Record,
+        stored: &BTreeMap<String, Held>,
+    ) -> Result<(), JobError> {
+        let now = stored.get(self.backup.as_str());
+        if now.is_none() || now == record.held.as_ref() {
+            return Ok(());
+        }
+        let (restores, held) = (Arc::clone(&self.agent.restores), now.cloned());
+        let write = move || restores.write(|record| record.held = held);
+        self.agent.tasks.blocking("write down what is restored", write).await?
+    }
+
+    /// Between the look and the lock, a backup may have been deleted and made again.
+    fn check_unchanged(
+        &self,
+        stored: &BTreeMap<String, Held>,
+        previous: &str,
+        begun: &RestoreBegun,
+    ) -> Result<(), JobError> {
+        for (name, now) in [(self.backup.as_str(), Some(begun.held())), (previous, begun.base())] {
+            if let Some((seen, now)) = stored.get(name).zip(now)
+                && !seen.is_same(now)
+            {
+                let text = format!("backup {name} was deleted and made again just now");
+                return Err(JobError::Refused(text));
+            }
+        }
+        Ok(())
     }
 
     async fn prepare_as(
         &self,
         store: &BackupStore,
         record: &Record,
+        stored: &BTreeMap<String, Held>,
         kind: Kind,
         previous: &str,
     ) -> Result<Prepared, JobError> {
@@ -238,7 +291,11 @@ impl Job {
         request.on_damage = self.on_damage;
         request.fetch.bytes_per_second = self.bytes_per_second;
         let begun = store.begin_restore(request, &self.control).await?;
-        match self.open(record, kind, previous, &file, begun.plan()).await {
+        let opened = match self.check_unchanged(stored, previous, &begun) {
+            Ok(()) => self.open(record, kind, previous, &file, &begun).await,
+            Err(error) => Err(error),
+        };
+        match opened {
             Ok((sink, below)) => Ok(Prepared { kind, file, begun, sink: Arc::new(sink), below }),
             Err(error) => {
                 // Gives the lock back.
@@ -257,12 +314,15 @@ impl Job {
         kind: Kind,
         previous: &str,
         file: &str,
-        plan: &Plan,
+        restore: &RestoreBegun,
     ) -> Result<(ResumedSink, Below), JobError> {
+        let plan = restore.plan();
         let begun = Unfinished {
             backup: self.backup.to_string(),
+            held: Some(restore.held().clone()),
             kind,
             previous: previous.to_owned(),
+            base: restore.base().cloned(),
             file: file.to_owned(),
             plan: fingerprint(plan),
             written: Vec::new(),
@@ -366,7 +426,10 @@ impl Job {
     /// The file takes the place of the snapshot.
     async fn replace(&self, file: String) -> Result<(), JobError> {
         let (dir, disk) = (self.agent.dir.clone(), self.disk.clone());
+        let restores = Arc::clone(&self.agent.restores);
         let replace = move || {
+            // From here on it may be the one or the other.
+            restores.write(|record| record.last_restored.clear())?;
             fs::rename(dir.join(&file), dir.join(disk.as_str())).during("rename", &file)?;
             forget_checksum(&dir, &disk);
             sync_dir(&dir)?;

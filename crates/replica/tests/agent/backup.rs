@@ -162,3 +162,61 @@ async fn a_snapshot_that_is_being_removed_is_not_backed_up() {
     assert_eq!(status.state, "error");
     assert!(status.error.contains("snapshot one was removed meanwhile"), "{}", status.error);
 }
+
+/// A volume of the same name as others here: `one` below `two`, which was taken at that time.
+async fn volume_with(seed: u8, one_at: &str, two_at: &str) -> Node {
+    let mut volume = Volume::new(SIZE);
+    volume.write(seed, 8192, u64::from(seed) * 4096);
+    volume.replica.snapshot("one", true, one_at, None).unwrap();
+    volume.write(seed + 1, 4096, 5 * BLOCK);
+    volume.replica.snapshot("two", true, two_at, None).unwrap();
+    volume.serve().await
+}
+
+const BEFORE: &str = "2026-11-01T00:00:00Z";
+const BEFORE_TOO: &str = "2026-11-01T00:00:01Z";
+
+/// As a v1 engine writes a record, which does not say when the snapshot was taken.
+fn without_time_of_snapshot(target: &Target, backup: &str) {
+    let mut record = target.record(backup);
+    record.as_object_mut().unwrap().remove("SnapshotTakenAt");
+    let path = target.files(&format!("backup_{backup}.cfg")).remove(0);
+    durable::replace(&path, &serde_json::to_vec(&record).unwrap()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_the_names_of_a_backup_and_its_snapshot_is_not_an_earlier_try() {
+    let target = Target::new();
+    let old = volume_with(1, BEFORE, BEFORE).await;
+    back_up(&old, &target, "two", "nightly").await;
+    let blocks = target.files(".blk").len();
+    // The same once more: it is there already.
+    back_up(&old, &target, "two", "nightly").await;
+
+    let new = volume_with(7, BEFORE_TOO, BEFORE_TOO).await;
+    let made = new.agent().backup_create(request(&target, "two", "nightly")).await;
+    let text = made.unwrap_err().message().to_owned();
+    assert!(text.contains("nightly already exists, of another snapshot"), "{text}");
+    assert_eq!(ended(&new, "nightly").await.state, "error");
+    assert_eq!(target.files(".blk").len(), blocks);
+    assert!(target.files(".lck").is_empty());
+
+    without_time_of_snapshot(&target, "nightly");
+    back_up(&old, &target, "two", "nightly").await;
+    let new = volume_with(7, BEFORE, "2999-01-01T00:00:00Z").await;
+    let made = new.agent().backup_create(request(&target, "two", "nightly")).await;
+    let text = made.unwrap_err().message().to_owned();
+    assert!(text.contains("nightly already exists, of another snapshot"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_of_another_volume_of_the_same_names_is_no_base() {
+    let target = Target::new();
+    let old = volume_with(1, BEFORE, BEFORE).await;
+    back_up(&old, &target, "one", "nightly").await;
+    let new = volume_with(7, BEFORE_TOO, BEFORE_TOO).await;
+    assert!(!back_up(&new, &target, "two", "weekly").await, "against another volume's backup");
+    let node = Node::new(SIZE).await;
+    crate::backup_restore::restore(&node, &target, "weekly").await;
+    assert!(node.read_snapshot("restored") == new.read_snapshot("two"));
+}

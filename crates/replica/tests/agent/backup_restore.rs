@@ -182,3 +182,106 @@ async fn what_is_in_the_way_is_told_in_known_words() {
     assert!(target.files(".lck").is_empty());
     restore(&node, &target, "backup-one").await;
 }
+
+/// Another volume of the same name: `two` lies over `one`.
+async fn another(seed: u8) -> Node {
+    let mut volume = Volume::new(SIZE);
+    volume.write(seed, 1 << 20, 0);
+    volume.write(seed + 1, 4096, BLOCK * u64::from(seed % 4 + 1));
+    volume.snapshot("one");
+    volume.write(seed + 2, 4096, 6 * BLOCK);
+    volume.snapshot("two");
+    volume.serve().await
+}
+
+/// As a deletion does, but for the blocks.
+fn delete(target: &Target, backup: &str) {
+    std::fs::remove_file(&target.files(&format!("backup_{backup}.cfg"))[0]).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_that_was_made_again_under_its_name_is_restored_again() {
+    let target = Target::new();
+    let (old, new) = (another(10).await, another(20).await);
+    back_up(&old, &target, "one", "nightly").await;
+    let node = Node::new(SIZE).await;
+    restore(&node, &target, "nightly").await;
+    assert!(node.read_snapshot("restored") == old.read_snapshot("one"));
+    delete(&target, "nightly");
+    // What is gone is nothing newer.
+    let text = refused(&node, request(&target, "nightly")).await;
+    assert_eq!(text, "already restored backup nightly");
+    back_up(&new, &target, "one", "nightly").await;
+    restore(&node, &target, "nightly").await;
+    assert!(node.read_snapshot("restored") == new.read_snapshot("one"));
+    let text = refused(&node, request(&target, "nightly")).await;
+    assert_eq!(text, "already restored backup nightly");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_that_was_made_again_is_no_base_of_what_was_restored_before() {
+    let target = Target::new();
+    let (old, new) = (another(10).await, another(20).await);
+    back_up(&old, &target, "one", "nightly").await;
+    let node = Node::new(SIZE).await;
+    restore(&node, &target, "nightly").await;
+    delete(&target, "nightly");
+    back_up(&new, &target, "one", "nightly").await;
+    back_up(&new, &target, "two", "weekly").await;
+    restore(&node, &target, "weekly").await;
+    assert!(node.read_snapshot("restored") == new.read_snapshot("two"));
+}
+
+/// What an agent of the release before wrote down says no more than the name.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_identity_a_base_is_older_than_what_was_written_down() {
+    let target = Target::new();
+    let (old, new) = (another(10).await, another(20).await);
+    back_up(&old, &target, "one", "nightly").await;
+    let mut node = Node::new(SIZE).await;
+    restore(&node, &target, "nightly").await;
+    forget_identity(&mut node).await;
+    let text = refused(&node, request(&target, "nightly")).await;
+    assert_eq!(text, "already restored backup nightly");
+    delete(&target, "nightly");
+    // Times of records are of seconds.
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    back_up(&new, &target, "one", "nightly").await;
+    back_up(&new, &target, "two", "weekly").await;
+    restore(&node, &target, "weekly").await;
+    assert!(node.read_snapshot("restored") == new.read_snapshot("two"));
+}
+
+async fn forget_identity(node: &mut Node) {
+    node.stop_agent().await;
+    let path = node.file("restore.json");
+    let mut record: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    record.as_object_mut().unwrap().remove("held");
+    durable::replace(&path, &serde_json::to_vec(&record).unwrap()).unwrap();
+    node.start_agent().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_that_was_begun_goes_on_only_between_the_same_two_backups() {
+    let target = Target::new();
+    let (old, new) = (another(10).await, another(20).await);
+    back_up(&old, &target, "one", "nightly").await;
+    back_up(&old, &target, "two", "weekly").await;
+    let mut node = Node::new(SIZE).await;
+    restore(&node, &target, "nightly").await;
+    let first = sums(&target.record("nightly"));
+    let added = sums(&target.record("weekly")).into_iter().find(|sum| !first.contains(sum));
+    std::fs::remove_file(&target.files(&format!("{}.blk", added.unwrap()))[0]).unwrap();
+    node.agent().backup_restore(request(&target, "weekly")).await.unwrap();
+    assert_eq!(ended(&node).await.state, "error");
+    for backup in ["weekly", "nightly"] {
+        delete(&target, backup);
+    }
+    back_up(&new, &target, "one", "nightly").await;
+    back_up(&new, &target, "two", "weekly").await;
+    node.stop_agent().await;
+    node.start_agent().await;
+    restore(&node, &target, "weekly").await;
+    assert!(node.read_snapshot("restored") == new.read_snapshot("two"));
+}

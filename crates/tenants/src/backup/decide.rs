@@ -125,6 +125,14 @@ pub struct Found {
     pub pod_volumes: Option<FileSystemCounts>,
 }
 
+impl Found {
+    /// Whether it has data of volumes, which lies in the administrators' target wherever its archive is.
+    fn has_volumes(&self) -> bool {
+        let status = self.status.view().unwrap_or_default();
+        status.volume_snapshots_completed.is_some_and(|count| count > 0)
+    }
+}
+
 /// The newest request to delete the Velero backup.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
@@ -142,6 +150,16 @@ pub enum Turn {
     Later(String),
 }
 
+/// What is remembered of a backup whose objects go while its data stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bury {
+    Nothing,
+    /// Data of volumes is with the administrators and takes room there; the backup may come back.
+    Volumes,
+    /// It must not come back.
+    Backup,
+}
+
 /// What to do next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
@@ -154,8 +172,7 @@ pub enum Step {
     /// Delete the tenant's object: its finalizer keeps it until all is done.
     SetDelete,
     DeleteVeleroObjects {
-        /// Its data stays in the store, and must not bring it back.
-        bury: bool,
+        bury: Bury,
     },
     DeleteRestores,
     CreateDeleteRequest,
@@ -295,7 +312,8 @@ fn api_delete(seen: &Observed) -> Step {
     }
     // Whoever has the name of the namespace next is somebody else; what lies in a store of the
     // tenant's own belongs to whoever has its keys.
-    let bury = seen.namespace_ends && !seen.in_own_location;
+    let is_buried = seen.namespace_ends && !seen.in_own_location;
+    let bury = if is_buried { Bury::Backup } else { Bury::Nothing };
     match &seen.velero {
         Velero::Found(found) if found.is_deleted => Step::Requeue(RECHECK),
         Velero::Found(_) => Step::DeleteVeleroObjects { bury },
@@ -308,7 +326,11 @@ fn force_delete(seen: &Observed) -> Step {
         return step;
     }
     // A location that is made again over the same store brings its backups back.
-    let bury = !seen.leaves_with_location;
+    let bury = match &seen.velero {
+        _ if !seen.leaves_with_location => Bury::Backup,
+        Velero::Found(found) if found.has_volumes() => Bury::Volumes,
+        Velero::Found(_) | Velero::Absent | Velero::Foreign => Bury::Nothing,
+    };
     // checkVeleroObjects
     match (&seen.velero, &seen.request) {
         (Velero::Found(found), _) if !found.is_deleted => Step::DeleteVeleroObjects { bury },

@@ -11,7 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use reconcile::{Failure, Key, Next, OrFail as _, Reconciler};
 use serde_json::{Map, Value, json};
 
-use super::decide::{self, Candidate, Found, Observed, Path, Request, Step, Turn, Velero, Wanted};
+use super::decide::{
+    self, Bury, Candidate, Found, Observed, Path, Request, Step, Turn, Velero, Wanted,
+};
 use super::validate::{self, Others, Storage, VeleroLocation};
 use crate::counts;
 use crate::loose::Loose;
@@ -243,7 +245,9 @@ impl Pass<'_> {
             own.iter().filter(|it| is_own(it)).map(|it| it.name().to_owned()).collect();
         let objects = self.world.backups.by(BY_NAMESPACE, &self.key.namespace);
         all.extend(objects.iter().filter_map(|it| status(it).nacuuid().map(str::to_owned)));
-        Ok(Others::count(all, &graves.present))
+        let mut buried = graves.present;
+        buried.extend(graves.returning.into_iter().filter(|it| !all.contains(it)));
+        Ok(Others::count(all, &buried))
     }
 
     fn storage(&self) -> Storage {
@@ -423,13 +427,18 @@ impl Pass<'_> {
         }
     }
 
-    async fn delete_objects(&self, seen: &Observed, bury: bool) -> Result<(), Failure> {
+    async fn delete_objects(&self, seen: &Observed, bury: Bury) -> Result<(), Failure> {
         let nacuuid = seen.nacuuid().unwrap_or_default();
         let origin = self.origin(nacuuid);
-        if bury {
+        let owner = match bury {
+            Bury::Nothing => None,
+            Bury::Volumes => Some(Owner::Returning),
+            Bury::Backup if seen.namespace_ends => Some(Owner::Former),
+            Bury::Backup => Some(Owner::Present),
+        };
+        if let Some(owner) = owner {
             let status = seen.status.velero_backup.as_ref().and_then(|it| it.status.as_ref());
             let expiration = status.and_then(|it| it.view().ok()?.expiration);
-            let owner = if seen.namespace_ends { Owner::Former } else { Owner::Present };
             let namespace = &self.key.namespace;
             tombstones::record(self.world, namespace, nacuuid, expiration, owner).await?;
         }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use api::condition::{self, Verdict as Condition};
-use api::nonadmin::condition::ACCEPTED;
+use api::nonadmin::condition::{ACCEPTED, QUEUED};
 use api::nonadmin::{NonAdminScheduleStatus as Status, Phase};
 use api::scalar::Time;
 use jiff::Timestamp;
@@ -34,8 +34,8 @@ pub struct Observed {
     pub is_paused: bool,
     /// Backups that were missed are not made later.
     pub skips_missed: bool,
-    /// Backups of this schedule that have not ended.
-    pub unfinished: usize,
+    /// A backup of this schedule that has not ended, and why, as people read it.
+    pub unfinished: Option<String>,
     /// Backups of this schedule whose time ran out: only their objects are left.
     pub expired: Vec<String>,
 }
@@ -102,8 +102,12 @@ fn refused(seen: &Observed, verdict: &Verdict) -> Step {
 
 /// What is due is asked for once, however many were missed.
 fn follow(seen: &Observed, rule: &Cron) -> Step {
+    if let Some(report) = seen.report(|status| set_back(status, seen)) {
+        return report;
+    }
     let now = seen.now.timestamp();
-    let known = [Some(seen.created), seen.status.last_backup, seen.status.last_skipped];
+    let created = Some(seen.created).filter(|it| *it <= seen.now);
+    let known = [created, seen.status.last_backup, seen.status.last_skipped];
     let last = known.into_iter().flatten().map(Time::timestamp).max().unwrap_or(now);
     // There are rules that never come true.
     let Some(due) = rule.after(last) else { return Step::End };
@@ -115,15 +119,37 @@ fn follow(seen: &Observed, rule: &Cron) -> Step {
         let skip = |status: &mut Status| status.last_skipped = Some(seen.now);
         return seen.report(skip).unwrap_or(Step::End);
     }
-    if seen.unfinished > 0 {
-        return Step::Requeue(RECHECK);
+    if let Some(unfinished) = &seen.unfinished {
+        let message = format!("a backup is due and waits for {unfinished}");
+        let waits = |status: &mut Status| {
+            queued(status, seen, false, "WaitsForBackup", &message);
+        };
+        return seen.report(waits).unwrap_or(Step::Requeue(RECHECK));
     }
     // Named by when it was due: whoever is killed before it is written down asks for the same again.
     let name = format!("{}-{}", seen.name, due.strftime("%Y%m%d%H%M%S"));
     let mut then = seen.status.clone();
     then.last_backup = Some(seen.now);
     then.last_backup_name = Some(name.clone());
+    if condition::get(then.conditions.as_deref().unwrap_or_default(), QUEUED).is_some() {
+        queued(&mut then, seen, true, "BackupAsked", "nothing is waited for");
+    }
     Step::Ask { name, then: Box::new(then) }
+}
+
+/// Times that a clock wrote which was ahead count as now: else nothing would be due until they have come.
+fn set_back(status: &mut Status, seen: &Observed) {
+    for time in [&mut status.last_backup, &mut status.last_skipped].into_iter().flatten() {
+        *time = (*time).min(seen.now);
+    }
+    if seen.created > seen.now && status.last_backup.is_none() {
+        status.last_skipped.get_or_insert(seen.now);
+    }
+}
+
+fn queued(status: &mut Status, seen: &Observed, holds: bool, reason: &str, message: &str) {
+    let verdict = Condition::new(QUEUED, holds, reason, message).at_generation(seen.generation);
+    condition::set(status.conditions.get_or_insert_default(), &verdict, seen.now);
 }
 
 /// A little later than the whole second, so that it has passed for sure.
@@ -166,7 +192,7 @@ mod tests {
             rule: Ok("@every 60s".parse().unwrap()),
             is_paused: false,
             skips_missed: false,
-            unfinished: 0,
+            unfinished: None,
             expired: Vec::new(),
         }
     }
@@ -214,10 +240,38 @@ mod tests {
 
     #[test]
     fn one_that_has_not_ended_is_waited_for() {
-        let mut seen = Observed { unfinished: 1, ..new(61) };
+        let mut seen = Observed { unfinished: Some("b: no".into()), ..new(61) };
         assert_eq!(walk(&mut seen), (Vec::new(), Step::Requeue(RECHECK)));
-        seen.unfinished = 0;
+        let told = |seen: &Observed| {
+            let all = seen.status.conditions.clone().unwrap();
+            let found = condition::get(&all, QUEUED).unwrap();
+            (found.reason.clone(), found.message.clone())
+        };
+        let (reason, message) = told(&seen);
+        assert_eq!(
+            (&*reason, &*message),
+            ("WaitsForBackup", "a backup is due and waits for b: no")
+        );
+        seen.unfinished = None;
         assert_eq!(walk(&mut seen).0.len(), 1);
+        assert_eq!(told(&seen).0, "BackupAsked");
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_keeps_no_schedule_waiting() {
+        for ahead in [
+            Observed { created: at(90_000), ..new(61) },
+            Observed {
+                status: Status { last_backup: Some(at(90_000)), ..Status::default() },
+                ..new(61)
+            },
+        ] {
+            let mut seen = ahead;
+            let (asked, end) = walk(&mut seen);
+            assert!(asked.is_empty() && matches!(end, Step::Requeue(left) if left.as_secs() <= 60));
+            seen.now = at(130);
+            assert_eq!(walk(&mut seen).0.len(), 1);
+        }
     }
 
     #[test]

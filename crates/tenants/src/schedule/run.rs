@@ -10,7 +10,7 @@ use api::nonadmin::{
 use api::velero::BackupStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use reconcile::{Failure, Key, Next, OrFail as _, Reconciler};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::decide::{self, Observed, Step};
 use super::validate;
@@ -83,6 +83,7 @@ impl Pass<'_> {
             None => validate::judge(namespace, name, &object.spec, &self.world.settings()),
         };
         let own = self.backups().await?;
+        let template = asked_of(&schedule);
         let expired = own.iter().filter(|it| is_over(it)).map(|it| it.name().to_owned());
         Ok(Observed {
             now,
@@ -94,7 +95,7 @@ impl Pass<'_> {
             rule,
             is_paused: says("paused"),
             skips_missed: says("skipImmediately"),
-            unfinished: own.iter().filter(|it| is_unfinished(it)).count(),
+            unfinished: own.iter().find(|it| is_unfinished(it, &template)).map(|it| unfinished(it)),
             expired: expired.collect(),
         })
     }
@@ -115,10 +116,12 @@ impl Pass<'_> {
     }
 
     async fn ask(&self, name: String) -> Result<(), Failure> {
-        let mut template = validate::template(&self.schedule());
+        let schedule = self.schedule();
         // Labels of the template are for the backups themselves.
-        let labels = template.get("metadata").and_then(|it| it.get("labels")?.as_object().cloned());
-        template.remove("metadata");
+        let labels = validate::template(&schedule)
+            .get("metadata")
+            .and_then(|it| it.get("labels")?.as_object().cloned());
+        let template = asked_of(&schedule);
         let labels = labels.into_iter().flatten();
         let labels = labels.filter_map(|(key, value)| Some((key, value.as_str()?.to_owned())));
         // A label of a controller's is not a tenant's to give by this.
@@ -184,9 +187,31 @@ fn is_over(backup: &Nab) -> bool {
         && accepted.is_some_and(|it| it.reason == "VeleroBackupNotFound")
 }
 
-/// One that is refused keeps the next from being asked for: it would be refused, too, and they would pile up.
-fn is_unfinished(backup: &Nab) -> bool {
+/// What a backup of the schedule has as its spec.
+fn asked_of(schedule: &Map<String, Value>) -> Map<String, Value> {
+    let mut template = validate::template(schedule);
+    template.remove("metadata");
+    template
+}
+
+fn unfinished(backup: &Nab) -> String {
     let status: NonAdminBackupStatus = backup.view();
+    let accepted = condition::get(status.conditions.as_deref().unwrap_or_default(), ACCEPTED);
+    let why = match accepted.filter(|_| status.phase == Some(Phase::BackingOff)) {
+        Some(refused) => &refused.message,
+        None => "it has not ended",
+    };
+    format!("{}: {why}", backup.name())
+}
+
+/// One that is refused keeps the next from being asked for: it would be refused, too, and they would pile up.
+/// One that was asked for with another template says nothing of what this one would get.
+fn is_unfinished(backup: &Nab, template: &Map<String, Value>) -> bool {
+    let status: NonAdminBackupStatus = backup.view();
+    let is_refused = status.phase == Some(Phase::BackingOff) && status.velero_backup.is_none();
+    if is_refused && spec::object(&backup.spec, "/backupSpec") != *template {
+        return false;
+    }
     let is_early = status.phase.is_none_or(|phase| phase < Phase::Created);
     let velero = status.velero_backup.and_then(|it| it.status);
     let velero: Option<BackupStatus> = velero.and_then(|it| it.view().ok());
@@ -210,17 +235,31 @@ mod tests {
         let velero =
             |phase: &str| json!({"phase": "Created", "veleroBackup": {"status": {"phase": phase}}});
         for status in [Value::Null, json!({"phase": "BackingOff"}), velero("InProgress")] {
-            assert!(is_unfinished(&backup(status.clone())), "{status}");
+            assert!(is_unfinished(&backup(status.clone()), &Map::new()), "{status}");
         }
         for phase in ["Completed", "Failed", "FailedValidation"] {
-            assert!(!is_unfinished(&backup(velero(phase))), "{phase}");
+            assert!(!is_unfinished(&backup(velero(phase)), &Map::new()), "{phase}");
         }
         let gone = backup(
             json!({"phase": "Created", "conditions": [{"type": "Accepted", "status": "False",
             "reason": "VeleroBackupNotFound", "message": "gone", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}),
         );
-        assert!(is_over(&gone) && !is_unfinished(&gone));
+        assert!(is_over(&gone) && !is_unfinished(&gone, &Map::new()));
         assert!(!is_over(&backup(velero("Completed"))));
+    }
+
+    #[test]
+    fn one_that_was_refused_is_not_waited_for_once_the_template_is_another() {
+        let template = |ttl: &str| json!({"ttl": ttl}).as_object().cloned().unwrap();
+        let mut refused = backup(json!({"phase": "BackingOff", "conditions": [{"type": "Accepted",
+            "status": "False", "reason": "InvalidBackupSpec", "message": "ttl is no duration",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]}));
+        refused.spec = json!({"backupSpec": template("30d")});
+        assert!(is_unfinished(&refused, &template("30d")));
+        assert_eq!(unfinished(&refused), "n: ttl is no duration");
+        assert!(!is_unfinished(&refused, &template("720h")));
+        refused.status["veleroBackup"] = json!({"nacuuid": "a-n-1"});
+        assert!(is_unfinished(&refused, &template("720h")), "there may be one of Velero");
     }
 
     #[test]

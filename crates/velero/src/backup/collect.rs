@@ -15,7 +15,9 @@ use crate::journal::{Journal, Place, about};
 use crate::layout::{self, Item};
 use crate::lists::is_pattern;
 use crate::names;
+use crate::restore::spool::parts;
 use crate::selection::{Cluster, Selection, is_left_out};
+use crate::tarball::{Account, Limits, shown};
 
 const SOURCE: &str = "velero/collect";
 const CLAIMS: &str = "persistentvolumeclaims";
@@ -43,6 +45,8 @@ pub(crate) struct Collector<'c> {
     related: Related,
     /// Namespaces that something was taken from.
     touched: BTreeSet<String>,
+    account: Account,
+    parts_max: usize,
     /// Claims that were taken, for whoever takes their volumes.
     pub(crate) claims: Vec<Value>,
     /// The namespace of the tenant that asked.
@@ -72,6 +76,7 @@ impl<'c> Collector<'c> {
         packer: Packer,
         journal: Journal,
         backup: &str,
+        limits: Limits,
     ) -> Self {
         Self {
             door,
@@ -86,6 +91,8 @@ impl<'c> Collector<'c> {
             first: HashSet::new(),
             related: Related::default(),
             touched: BTreeSet::new(),
+            account: Account::new(limits),
+            parts_max: limits.parts_max,
             claims: Vec::new(),
             home: None,
             lost: None,
@@ -106,7 +113,9 @@ impl<'c> Collector<'c> {
     /// Everything, in order. Only an upload that has failed ends it, and a namespace that is another's by
     /// now; what cannot be read is told.
     pub(crate) async fn run(&mut self) -> Result<(), Unwanted> {
-        self.packer.begin().await?;
+        let version = self.packer.begin().await?;
+        // Nothing is beside it yet.
+        let _ = self.account.admit(layout::VERSION_MEMBER, version);
         let namespaces = self.namespaces().await;
         self.stay_home().await?;
         let wanted: Vec<String> =
@@ -388,15 +397,28 @@ impl<'c> Collector<'c> {
         let Some(name) = name_of(&object).map(str::to_owned) else { return Ok(()) };
         let namespace = namespace_of(&object).map(str::to_owned);
         let resource = kind.resource();
-        self.note(kind, &resource, &object, namespace.as_deref(), &name);
         if resource == CLAIMS {
             edit_claim(&mut object, &self.backup);
-            self.claims.push(object.clone());
         }
         let bytes = serde_json::to_vec(&object).unwrap_or_default();
         let item = Item { resource: &resource, namespace: namespace.as_deref(), name: &name };
-        for path in layout::members(&item, &kind.version) {
+        let paths = layout::members(&item, &kind.version);
+        if let Err(why) = self.admit(&paths, &bytes) {
+            let message = about(
+                &resource,
+                &format!("{:?}", shown(&name)),
+                "Error backing up item",
+                Some(&why),
+            );
+            self.journal.error(Place::of(namespace.as_deref()), SOURCE, &message);
+            return Ok(());
+        }
+        self.note(kind, &resource, &object, namespace.as_deref(), &name);
+        for path in paths {
             self.packer.add(&path, &bytes).await?;
+        }
+        if resource == CLAIMS {
+            self.claims.push(object);
         }
         let place = match &namespace {
             Some(namespace) => format!("{namespace}/{name}"),
@@ -413,6 +435,21 @@ impl<'c> Collector<'c> {
             ("namespace", namespace.as_deref().unwrap_or("")),
         ];
         self.journal.info(SOURCE, "Backed up item", &more);
+        Ok(())
+    }
+
+    /// Whether a restore can read it: what it refuses is left out here, where somebody is told in time.
+    fn admit(&mut self, paths: &[String], bytes: &[u8]) -> Result<(), String> {
+        let parts = parts(bytes);
+        if parts > self.parts_max {
+            let max = self.parts_max;
+            return Err(format!("it has {parts} parts; {max} are allowed in such an archive"));
+        }
+        let mut next = self.account.clone();
+        for path in paths {
+            next.admit(path, bytes.len() as u64).map_err(|error| error.to_string())?;
+        }
+        self.account = next;
         Ok(())
     }
 
@@ -527,6 +564,7 @@ pub(crate) fn namespace_of(object: &Value) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use api::velero::BackupSpec;
     use serde_json::json;
 
     use super::*;
@@ -555,7 +593,9 @@ mod tests {
         let selection = Selection::of(&serde_json::from_value(spec).unwrap(), &catalog).unwrap();
         let (packer, mut body) = Packer::new(0);
         let journal = Journal::new("backup", "adm", "b");
-        let mut collector = Collector::new(&door, &catalog, &selection, packer, journal, "b");
+        let limits = Limits::default();
+        let mut collector =
+            Collector::new(&door, &catalog, &selection, packer, journal, "b", limits);
         let drain = async { while futures::StreamExt::next(&mut body).await.is_some() {} };
         let work = async {
             collector.run().await.unwrap();
@@ -564,6 +604,77 @@ mod tests {
             listed.into_values().flatten().collect()
         };
         tokio::join!(work, drain).0
+    }
+
+    /// What is read back of a backup of pods, and its errors.
+    async fn kept(pods: Vec<Value>, limits: Limits) -> (BTreeSet<String>, Vec<String>) {
+        #[derive(Debug, Default)]
+        struct Paths(BTreeSet<String>);
+        impl crate::tarball::Sink for Paths {
+            fn begin(&mut self, path: &str, _: u64) -> std::io::Result<bool> {
+                self.0.insert(path.to_owned());
+                Ok(false)
+            }
+            fn bytes(&mut self, _: &[u8]) -> std::io::Result<()> {
+                Ok(())
+            }
+            fn end(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let (door, catalog) = (Door::new(server(&[])), sample());
+        let selection = Selection::of(&BackupSpec::default(), &catalog).unwrap();
+        let (packer, mut body) = Packer::new(0);
+        let journal = Journal::new("backup", "adm", "b");
+        let mut collector =
+            Collector::new(&door, &catalog, &selection, packer, journal, "b", limits);
+        let read = async {
+            let mut unpacker = crate::tarball::Unpacker::new(Paths::default(), limits);
+            while let Some(piece) = futures::StreamExt::next(&mut body).await {
+                unpacker.push(&piece.unwrap()).unwrap();
+            }
+            unpacker.finish().unwrap().0
+        };
+        let work = async {
+            collector.packer.begin().await.unwrap();
+            let kind = catalog.resource("pods").unwrap();
+            for pod in pods {
+                collector.take(kind, pod).await.unwrap();
+            }
+            let Collector { packer, journal, listed, .. } = collector;
+            packer.finish().await.unwrap();
+            assert!(listed.into_values().flatten().all(|it| it.starts_with("n/good")));
+            journal.errors.namespaces.into_values().flatten().collect::<Vec<String>>()
+        };
+        let (errors, read) = tokio::join!(work, read);
+        (read, errors)
+    }
+
+    #[tokio::test]
+    async fn an_object_that_no_restore_could_read_is_left_out_and_told() {
+        let pod = |name: &str| json!({"metadata": {"name": name, "namespace": "n"}});
+        let long = "a".repeat(1000);
+        for odd in ["a\nb", "r\\1", "\u{7f}", "\u{fffd}", "z\0q", &long] {
+            let (read, errors) = kept(vec![pod(odd), pod("good")], Limits::default()).await;
+            assert_eq!(read.len(), 3, "{odd:?}: {read:?}");
+            assert!(read.contains("resources/pods/namespaces/n/good.json"));
+            assert_eq!(errors.len(), 1, "{odd:?}: {errors:?}");
+            assert!(errors[0].contains("Error backing up item") && errors[0].len() < 600);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_passes_the_limits_of_its_place_is_told_when_it_is_taken() {
+        let pod = |name: &str, data: Value| json!({"metadata": {"name": name, "namespace": "n"}, "data": data});
+        let many = pod("many", vec![Value::Null; 40_000].into());
+        let pods = vec![many, pod("good", Value::Null)];
+        let (read, errors) = kept(pods.clone(), Limits::of_tenants()).await;
+        assert_eq!((read.len(), errors.len()), (3, 1), "{errors:?}");
+        assert!(errors[0].contains("parts; 30000 are allowed"), "{errors:?}");
+        let few = Limits { members_max: 5, ..Limits::default() };
+        let pods = (0..3).map(|it| pod(&format!("good{it}"), Value::Null)).collect();
+        let (read, errors) = kept(pods, few).await;
+        assert_eq!((read.len(), errors.len()), (5, 1), "{errors:?}");
     }
 
     #[tokio::test]

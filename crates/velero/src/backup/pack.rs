@@ -45,10 +45,11 @@ impl Packer {
         (Self { packed, pieces, mtime, sent_bytes: 0 }, Box::pin(body))
     }
 
-    /// The first member of every tarball.
-    pub(crate) async fn begin(&mut self) -> Result<(), Unwanted> {
+    /// The first member of every tarball, and how long it is.
+    pub(crate) async fn begin(&mut self) -> Result<u64, Unwanted> {
         let version = format!("{}\n", names::FORMAT_VERSION);
-        self.add(layout::VERSION_MEMBER, version.as_bytes()).await
+        self.add(layout::VERSION_MEMBER, version.as_bytes()).await?;
+        Ok(version.len() as u64)
     }
 
     pub(crate) async fn add(&mut self, path: &str, bytes: &[u8]) -> Result<(), Unwanted> {

@@ -29,6 +29,7 @@ use crate::journal::{Journal, Place, packed};
 use crate::layout::BackupFile;
 use crate::names;
 use crate::selection::Selection;
+use crate::tarball::Limits;
 use crate::volumes::Taken;
 use crate::world::{Opened, World, is_tenants};
 
@@ -336,7 +337,7 @@ async fn make(world: &World, begun: &Backup) -> Result<Backup, Fatal> {
         Ok(_) => return Err(Fatal::timed("backup already exists in object storage")),
         Err(error) if error.is_not_found() => {}
         Err(error) => {
-            let error = telemetry::Chain(&error);
+            let error = opened.told(&error);
             return Err(Fatal::untimed(format!(
                 "error checking if backup already exists in object storage: {error}"
             )));
@@ -349,8 +350,15 @@ async fn make(world: &World, begun: &Backup) -> Result<Backup, Fatal> {
     let mut journal = Journal::new("backup", &world.settings.namespace, name);
     journal.info(SOURCE, "Starting backup", &[]);
     tell_silent(&mut journal, &silent);
+    // A group that does not answer is told already.
+    for name in Selection::strangers(&begun.spec, &catalog) {
+        let message =
+            format!("nothing is called {name:?} in this cluster: none of it is backed up");
+        journal.warn(Place::Server, SOURCE, &message);
+    }
     let limit = limit(&location);
-    let upload = upload(world, begun, (&opened, limit), &catalog, &selection, journal);
+    let to = To { opened: &opened, within: limit, limits: limits(&location) };
+    let upload = upload(world, begun, &to, &catalog, &selection, journal);
     let gathered = Box::pin(upload).await?;
     // A server that stood still may have been taken for gone, and what it had stored may be removed.
     if let Ok(now) = world.fresh::<Backup>(name).await
@@ -391,17 +399,30 @@ struct Gathered {
     volumes: Taken,
 }
 
+/// Where a backup goes.
+struct To<'t> {
+    opened: &'t Opened,
+    within: Option<Duration>,
+    limits: Limits,
+}
+
+/// Of the archive: what a restore from there will read.
+fn limits(location: &BackupStorageLocation) -> Limits {
+    if is_tenants(location) { Limits::of_tenants() } else { Limits::default() }
+}
+
 async fn upload(
     world: &World,
     begun: &Backup,
-    (opened, limit): (&Opened, Option<Duration>),
+    to: &To<'_>,
     catalog: &Catalog,
     selection: &Selection,
     journal: Journal,
 ) -> Result<Gathered, Fatal> {
     let name = begun.metadata.name.as_deref().unwrap_or_default();
     let (packer, body) = Packer::new(Timestamp::now().as_second());
-    let mut collector = Collector::new(&world.door, catalog, selection, packer, journal, name);
+    let mut collector =
+        Collector::new(&world.door, catalog, selection, packer, journal, name, to.limits);
     let home = home(world, begun).await.map_err(|error| Fatal::timed(words(&error)))?;
     collector.home = home.map(|home| (home, &world.context.client));
     collector.ordered = ordered(&begun.spec, catalog);
@@ -409,7 +430,7 @@ async fn upload(
     let progress = report_progress(world, begun, counts.subscribe());
     let contents = key(BackupFile::Contents, name)?;
     let parts = Parts { at_once: 2, ..Parts::default() };
-    let sending = opened.store.put_stream(&contents, body, &parts);
+    let sending = to.opened.store.put_stream(&contents, body, &parts);
     let gathering = async move {
         let done = collector.run().await;
         let Collector { packer, journal, listed, claims, lost, .. } = collector;
@@ -427,11 +448,11 @@ async fn upload(
             return Err(Fatal::timed(why));
         }
         sent.map_err(|error| {
-            Fatal::untimed(format!("error uploading the contents: {}", telemetry::Chain(&error)))
+            Fatal::untimed(format!("error uploading the contents: {}", to.opened.told(&error)))
         })?;
         Ok((journal, listed, claims))
     };
-    let work = in_turn(limit, storing, async |(mut journal, listed, claims)| {
+    let work = in_turn(to.within, storing, async |(mut journal, listed, claims)| {
         let volumes = crate::volumes::take(world, begun, &claims, &mut journal, &counts).await;
         let counts = *counts.borrow();
         Gathered { journal, listed, counts, volumes }
@@ -504,7 +525,7 @@ async fn finish(begun: &Backup, opened: &Opened, gathered: Gathered) -> Result<B
     }
     // Whoever took this one for abandoned meanwhile has removed what was there of it.
     if let Err(error) = opened.store.head(&key(BackupFile::Contents, name)?).await {
-        let error = telemetry::Chain(&error);
+        let error = opened.told(&error);
         return Err(Fatal::untimed(format!("the contents cannot be found in the store: {error}")));
     }
     done.metadata.managed_fields = None;
@@ -516,9 +537,8 @@ async fn finish(begun: &Backup, opened: &Opened, gathered: Gathered) -> Result<B
 
 async fn put(opened: &Opened, key: &Key, bytes: Vec<u8>) -> Result<(), Fatal> {
     let put = opened.store.put(key, Bytes::from(bytes)).await;
-    put.map(drop).map_err(|error| {
-        Fatal::untimed(format!("error uploading {key}: {}", telemetry::Chain(&error)))
-    })
+    put.map(drop)
+        .map_err(|error| Fatal::untimed(format!("error uploading {key}: {}", opened.told(&error))))
 }
 
 fn complete(status: &mut BackupStatus, journal: &Journal, counts: Counts) {
@@ -775,6 +795,7 @@ mod tests {
             store,
             place: crate::place::Place::Directory { bucket: root.clone(), root },
             credentials: blobs::Credentials::Anonymous,
+            is_tenants: false,
         }
     }
 

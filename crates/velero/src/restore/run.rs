@@ -20,7 +20,7 @@ use super::edit::{self, Rules};
 use super::item::{Existing, Fate, Maker, Outcome};
 use super::queue::{KIND, Stage, stage};
 use super::room::Whose;
-use super::spool::{Contents, Entry, Spool};
+use super::spool::{Contents, Entry, LeftOut, Spool};
 use crate::catalog::{Catalog, Kind};
 use crate::door::{Door, Identity, code, words};
 use crate::home::Home;
@@ -289,9 +289,7 @@ async fn fetch(
 ) -> Result<Contents, String> {
     let name = backup.metadata.name.as_deref().unwrap_or_default();
     let key = BackupFile::Contents.key(name).map_err(|error| error.to_string())?;
-    let told = |error: &dyn std::error::Error| {
-        format!("error downloading backup: {}", telemetry::Chain(error))
-    };
+    let told = |error: &blobs::Error| format!("error downloading backup: {}", opened.told(error));
     let (meta, mut pieces) =
         blobs::read_stream(Arc::clone(&opened.store), &key).await.map_err(|error| told(&error))?;
     let spool = Spool::new(&world.settings.spool, &world.room, whose, meta.len_bytes)
@@ -447,6 +445,7 @@ impl<'r> Restorer<'r> {
             let message = "zero items to be restored: directory \"resources\": does not exist";
             self.journal.warn(Place::Server, SOURCE, message);
         }
+        self.tell_left_out();
         let wants = |resource: &str, entry: &Entry| {
             self.selection.takes_resource(resource) && self.wants(resource, entry)
         };
@@ -472,6 +471,29 @@ impl<'r> Restorer<'r> {
             }
             if resource == DEFINITIONS {
                 self.await_definitions(&entries).await;
+            }
+        }
+    }
+
+    /// What was asked for, perhaps, and cannot be read: nobody knows its labels.
+    fn tell_left_out(&mut self) {
+        for it in self.contents.left_out() {
+            let is_wanted = self.selection.takes_resource(&it.resource)
+                && match &it.namespace {
+                    Some(namespace) => {
+                        self.confined.allows(namespace, self.rules.target(namespace))
+                            && self.selection.takes_namespace(namespace)
+                    }
+                    None => {
+                        self.confined.allows_cluster()
+                            && self.selection.takes_cluster_objects() == Cluster::All
+                    }
+                };
+            if is_wanted {
+                let LeftOut { resource, namespace, name, why } = it;
+                let message =
+                    format!("{resource} {name:?} is not restored: its path is no path: {why}");
+                self.journal.error(Place::of(namespace.as_deref()), SOURCE, &message);
             }
         }
     }

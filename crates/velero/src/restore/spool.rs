@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::room::{Held, Room, Whose};
 use crate::layout::{Member, member};
 use crate::order;
-use crate::tarball::{Limits, Sink};
+use crate::tarball::{Limits, Sink, shown};
 
 /// Where an object lies in the file.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,12 +30,26 @@ impl Entry {
     }
 }
 
+/// An object of the archive that has no usable place in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LeftOut {
+    pub(crate) resource: String,
+    pub(crate) namespace: Option<String>,
+    /// As much of it as people read.
+    pub(crate) name: String,
+    pub(crate) why: &'static str,
+}
+
+/// More are not told one by one.
+const LEFT_OUT_MAX: usize = 1000;
+
 /// Takes members as they come.
 #[derive(Debug)]
 pub(crate) struct Spool {
     file: io::BufWriter<File>,
     written: u64,
     held: Held,
+    left_out: Vec<LeftOut>,
     /// By `resource.group`.
     entries: BTreeMap<String, Vec<Entry>>,
 }
@@ -52,7 +66,7 @@ impl Spool {
         let mut held = room.begin(whose);
         held.reach(&file, packed_bytes)?;
         let file = io::BufWriter::with_capacity(256 * 1024, file);
-        Ok(Self { file, written: 0, held, entries: BTreeMap::new() })
+        Ok(Self { file, written: 0, held, left_out: Vec::new(), entries: BTreeMap::new() })
     }
 
     /// The archive is whole.
@@ -63,7 +77,7 @@ impl Spool {
             (resource, found.into())
         });
         let (entries, parts_max) = (entries.collect(), limits.parts_max);
-        Ok(Contents { file, entries, parts_max, _held: self.held })
+        Ok(Contents { file, entries, left_out: self.left_out, parts_max, _held: self.held })
     }
 }
 
@@ -92,6 +106,18 @@ impl Sink for Spool {
     fn end(&mut self) -> io::Result<()> {
         Ok(())
     }
+
+    fn left_out(&mut self, path: &str, why: &'static str) {
+        let Member::Item(item) = member(path) else { return };
+        if self.left_out.len() < LEFT_OUT_MAX {
+            self.left_out.push(LeftOut {
+                resource: shown(item.resource),
+                namespace: item.namespace.map(shown),
+                name: shown(item.name),
+                why,
+            });
+        }
+    }
 }
 
 /// The objects of a backup.
@@ -100,6 +126,7 @@ pub(crate) struct Contents {
     file: File,
     /// Each kind sorted by namespace and name, so that a restore does the same each time.
     entries: BTreeMap<String, Arc<[Entry]>>,
+    left_out: Vec<LeftOut>,
     /// Of one object: [`Limits::parts_max`].
     parts_max: usize,
     /// The file's room on the disk, given back with it.
@@ -108,7 +135,7 @@ pub(crate) struct Contents {
 
 /// How many lists, objects and places in them a JSON text has: what it costs in memory goes by these, and
 /// an object in it that is written in eight bytes takes hundreds.
-fn parts(text: &[u8]) -> usize {
+pub(crate) fn parts(text: &[u8]) -> usize {
     let (mut count, mut is_quoted, mut is_escaped) = (0, false, false);
     for byte in text {
         match byte {
@@ -125,6 +152,10 @@ fn parts(text: &[u8]) -> usize {
 impl Contents {
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    pub(crate) fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
     }
 
     /// The kinds, in the order they are brought back.
@@ -197,6 +228,19 @@ pub(crate) mod tests {
         );
         read.push(&bytes).unwrap();
         read.finish().unwrap().finish(&limits).unwrap()
+    }
+
+    #[test]
+    fn an_object_with_an_odd_name_is_told_once_and_the_others_are_there() {
+        let held = contents(&[
+            ("resources/roles/namespaces/a/r\\1.json", "{}"),
+            ("resources/roles/v1-preferredversion/namespaces/a/r\\1.json", "{}"),
+            ("resources/roles/namespaces/a/s.json", "{}"),
+        ]);
+        let told: Vec<_> = held.left_out().iter().map(|it| (&*it.resource, &*it.name)).collect();
+        assert_eq!(told, [("roles", "r\\1")]);
+        assert_eq!(held.left_out()[0].namespace.as_deref(), Some("a"));
+        assert_eq!(held.of("roles").len(), 1);
     }
 
     #[test]

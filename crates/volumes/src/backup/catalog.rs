@@ -228,9 +228,11 @@ async fn take(
     let of = names(volume);
     let objects = world.backups_of(&of.target, &of.volume);
     let have: BTreeSet<String> = objects.iter().map(|it| it.name_any()).collect();
+    let mut complete: Vec<Latest> = objects.iter().filter_map(|it| Latest::of(it)).collect();
     for name in listed.backups.difference(&have) {
-        pull(world, volume, &of, name).await?;
+        complete.extend(pull(world, volume, &of, name).await?);
     }
+    complete.retain(|it| listed.backups.contains(&it.name));
     for backup in &objects {
         let name = backup.name_any();
         let is_gone = listed.known.contains(&name) && !listed.backups.contains(&name);
@@ -244,7 +246,23 @@ async fn take(
             place(world, backup).await?;
         }
     }
-    show(world, volume, listed).await
+    show(world, volume, listed, complete.into_iter().max()).await
+}
+
+/// A complete backup of a volume, by the time of its snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Latest {
+    at: Timestamp,
+    name: String,
+}
+
+impl Latest {
+    fn of(backup: &Backup) -> Option<Self> {
+        let is_complete = state_of(backup) == BackupState::Completed;
+        let stays = backup.metadata.deletion_timestamp.is_none();
+        let at = backup.status.as_ref()?.snapshot_created_at.as_ref()?.get()?;
+        (is_complete && stays).then(|| Self { at, name: backup.name_any() })
+    }
 }
 
 /// A backup that the store lists lies there, also if its target had another URL when it was made.
@@ -282,9 +300,9 @@ async fn pull(
     of: &BackupVolume,
     names: &Names,
     name: &str,
-) -> Result<(), Failure> {
+) -> Result<Option<Latest>, Failure> {
     let read = super::reading::read(Arc::clone(world), names.clone(), name.to_owned()).await;
-    let super::reading::Found::Backup(info) = read else { return Ok(()) };
+    let super::reading::Found::Backup(info) = read else { return Ok(None) };
     let size = info.parameters.as_ref().and_then(|it| it.get("backup-block-size").cloned());
     let size = size.map_or(BlockSize::TwoMib, |it| match BlockSize::from(it.as_str()) {
         BlockSize::Other(_) => BlockSize::Unknown,
@@ -303,24 +321,32 @@ async fn pull(
     let made = match world.backups.create(&made).await {
         Ok(made) => made,
         // A backup of this name in another target: the first one has it.
-        Err(Failure::Conflict { .. }) => return Ok(()),
+        Err(Failure::Conflict { .. }) => return Ok(None),
         Err(failure) if failure.rejection().is_some() => {
             tracing::warn!(backup = name, volume = names.volume, error = %telemetry::Chain(&failure),
                 "a backup in the store cannot be shown");
-            return Ok(());
+            return Ok(None);
         }
         Err(failure) => return Err(failure),
     };
     match super::reading::complete(world, &made, &info).await {
-        Ok(()) | Err(Failure::Conflict { .. }) => Ok(()),
+        Ok(()) | Err(Failure::Conflict { .. }) => {
+            let at = info.snapshot_created.parse().ok();
+            Ok(at.map(|at| Latest { at, name: name.to_owned() }))
+        }
         Err(failure) => Err(failure),
     }
 }
 
-async fn show(world: &World, volume: &Arc<BackupVolume>, listed: &Listed) -> Result<(), Failure> {
+async fn show(
+    world: &World,
+    volume: &Arc<BackupVolume>,
+    listed: &Listed,
+    latest: Option<Latest>,
+) -> Result<(), Failure> {
     let mut new = volume.as_ref().clone();
     let old = new.status.take().unwrap_or_default();
-    let status = looked_at(old, listed, now());
+    let status = looked_at(old, listed, latest, now());
     new.status = Some(BackupVolumeStatus { owner_id: Some(world.me.clone()), ..status });
     world.backup_volumes.update(volume, &new).await?;
     if let Some(asked) = listed.asked.filter(|_| listed.info.is_some()) {
@@ -330,8 +356,14 @@ async fn show(world: &World, volume: &Arc<BackupVolume>, listed: &Listed) -> Res
 }
 
 /// What a look shows. Which backup is the newest is in the record of the volume: while that cannot be read,
-/// the store was not looked at, or a volume that is activated would go on with an older backup.
-fn looked_at(old: BackupVolumeStatus, listed: &Listed, now: Timestamp) -> BackupVolumeStatus {
+/// the store was not looked at, or a volume that is activated would go on with an older backup. The latest that
+/// is complete is newer where its snapshot was taken after the one that the record names was begun.
+fn looked_at(
+    old: BackupVolumeStatus,
+    listed: &Listed,
+    latest: Option<Latest>,
+    now: Timestamp,
+) -> BackupVolumeStatus {
     // Nobody has asked for its deletion: what says so is not believed.
     let old = BackupVolumeStatus { state: None, deletion: None, ..old };
     let messages = listed.why.clone().map(|why| [("error".to_owned(), why)].into());
@@ -341,11 +373,24 @@ fn looked_at(old: BackupVolumeStatus, listed: &Listed, now: Timestamp) -> Backup
     };
     // As if it had been looked at when the look began, but never before what was asked for.
     let asked = listed.asked.filter(|it| !is_far_ahead(it.timestamp(), now));
+    let described = described(old, info);
+    let told = described.last_backup_at.as_ref().and_then(Stamp::get);
+    // Whoever made it was killed before it told its volume.
+    let is_behind = |latest: &Latest| match (&described.last_backup_name, told) {
+        (None, _) => true,
+        (Some(_), told) => told.is_some_and(|told| latest.at > told),
+    };
+    let (last_backup_name, last_backup_at) = match latest.filter(is_behind) {
+        Some(Latest { at, name }) => (Some(name), Some(Stamp::from(Time::new(at)))),
+        None => (described.last_backup_name.clone(), described.last_backup_at.clone()),
+    };
     BackupVolumeStatus {
         messages,
         last_modification_time,
         last_synced_at: Some(Time::new(listed.at)).max(asked),
-        ..described(old, info)
+        last_backup_name,
+        last_backup_at,
+        ..described
     }
 }
 
@@ -393,6 +438,40 @@ mod tests {
         assert!(!is_due(Some(now), Some(now - second), false, now));
     }
 
+    /// Whoever made it was killed before it told its volume, and nobody makes another.
+    #[test]
+    fn a_backup_that_the_record_of_its_volume_does_not_name_yet_is_the_newest() {
+        let now: Timestamp = "2025-03-01T10:00:00Z".parse().unwrap();
+        let at = |minute: i64| now + jiff::SignedDuration::from_mins(minute);
+        let shown = |told: (&str, &str), latest: Option<(i64, &str)>| {
+            let info = VolumeInfo {
+                last_backup_name: told.0.to_owned(),
+                last_backup_at: told.1.to_owned(),
+                ..VolumeInfo::default()
+            };
+            let listed = Listed {
+                at: now,
+                asked: None,
+                known: BTreeSet::new(),
+                backups: BTreeSet::new(),
+                info: Some(info),
+                modified: None,
+                why: None,
+            };
+            let latest =
+                latest.map(|(minute, name)| Latest { at: at(minute), name: name.to_owned() });
+            let shown = looked_at(BackupVolumeStatus::default(), &listed, latest, now);
+            let time = shown.last_backup_at.and_then(|it| it.get());
+            (shown.last_backup_name.unwrap_or_default(), time)
+        };
+        let first = ("b-1", "2025-03-01T10:00:00Z");
+        assert_eq!(shown(first, Some((1, "b-2"))), ("b-2".to_owned(), Some(at(1))));
+        assert_eq!(shown(first, Some((0, "b-0"))), ("b-1".to_owned(), Some(at(0))));
+        assert_eq!(shown(first, None), ("b-1".to_owned(), Some(at(0))));
+        assert_eq!(shown(("", ""), Some((1, "b-2"))), ("b-2".to_owned(), Some(at(1))));
+        assert_eq!(shown(("b-1", "?"), Some((1, "b-2"))), ("b-1".to_owned(), None));
+    }
+
     #[test]
     fn a_volume_whose_record_cannot_be_read_was_not_looked_at() {
         let now: Timestamp = "2025-03-01T10:00:00Z".parse().unwrap();
@@ -411,12 +490,12 @@ mod tests {
             modified: None,
             why: Some("volume.cfg is damaged".to_owned()),
         };
-        let shown = looked_at(old.clone(), &unread, now);
+        let shown = looked_at(old.clone(), &unread, None, now);
         assert_eq!(shown.last_synced_at, Some(before));
         assert_eq!(shown.messages.unwrap()["error"], "volume.cfg is damaged");
         let info = VolumeInfo { last_backup_name: "b-2".to_owned(), ..VolumeInfo::default() };
         let read = Listed { info: Some(info), why: None, ..unread };
-        let shown = looked_at(old, &read, now);
+        let shown = looked_at(old, &read, None, now);
         assert_eq!(shown.last_backup_name.as_deref(), Some("b-2"));
         assert_eq!((shown.last_synced_at, shown.messages), (Some(Time::new(now)), None));
     }

@@ -66,6 +66,9 @@ pub(crate) enum Record {
     Locked(String),
     /// The replica, or what it knew, is gone.
     Lost(String),
+    /// As lost, but the store has the backup, and its volume does not name it yet: the next try finds it
+    /// complete, and tells the volume.
+    Untold(String),
 }
 
 /// Everything a decision may look at.
@@ -141,6 +144,14 @@ pub(crate) fn decide(seen: &Seen) -> Verdict {
             started if started < ATTEMPTS => seen.ready_or_wait(),
             _ => seen.fail(Act::Forget, why.clone()),
         },
+        // It is complete, whatever keeps its volume from being told.
+        Record::Untold(_) => match seen.upload.attempts.unwrap_or(0) {
+            started if started < ATTEMPTS => {
+                Some(seen.ready_or_wait()).filter(|it| it.state != BackupState::Error)
+            }
+            _ => None,
+        }
+        .unwrap_or_else(|| seen.with(Act::Finish, BackupState::InProgress)),
         Record::None if seen.state == BackupState::InProgress => {
             seen.with(Act::Watch, BackupState::InProgress)
         }

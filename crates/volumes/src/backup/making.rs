@@ -205,6 +205,7 @@ fn record(world: &World, uid: &str) -> Record {
         Stand::Ended(End::Failed(why)) => Record::Failed(why),
         Stand::Ended(End::Locked(why)) => Record::Locked(why),
         Stand::Ended(End::Lost(why)) => Record::Lost(why),
+        Stand::Ended(End::Untold(why)) => Record::Untold(why),
         Stand::Broken => Record::Lost("the upload was not watched to its end".to_owned()),
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
-use backupstore::{BackupStore, Name};
+use backupstore::{BackupInfo, BackupStore, Name, VolumeInfo};
 use rpc::ptypes::controller_service_client::ControllerServiceClient;
 use rpc::ptypes::sync_agent_service_client::SyncAgentServiceClient;
 use rpc::ptypes::{BackupCreateRequest, BackupStatusRequest, ReplicaMode};
@@ -62,6 +62,8 @@ pub(crate) enum End {
     Failed(String),
     Locked(String),
     Lost(String),
+    /// The store has it, and its volume names an older one as the last: whoever was to tell it is gone.
+    Untold(String),
 }
 
 /// Which upload, and whom to ask.
@@ -165,7 +167,11 @@ impl Upload {
         else {
             return End::Failed(why);
         };
-        match self.store.inspect_backup(&volume, &backup).await {
+        let Ok(found) = self.store.inspect_backup(&volume, &backup).await else {
+            return End::Lost(why);
+        };
+        match self.store.inspect_volume(&volume).await {
+            Ok(told) if is_behind(&told, &found) => End::Untold(why),
             Ok(_) => End::Complete,
             Err(_) => End::Lost(why),
         }
@@ -208,6 +214,11 @@ impl Upload {
     }
 }
 
+/// The volume names another as its last backup, which was begun before this one.
+fn is_behind(volume: &VolumeInfo, backup: &BackupInfo) -> bool {
+    volume.last_backup_name != backup.name && volume.last_backup_at < backup.snapshot_created
+}
+
 enum Asked {
     Running(i32),
     Complete,
@@ -227,7 +238,8 @@ fn said(doing: &str, address: &Address, status: &Status) -> String {
 
 #[cfg(test)]
 mod tests {
-    use backupstore::{Environment, TargetUrl};
+    use backupstore::create::CreateRequest;
+    use backupstore::{Control, Environment, FileSource, Source, TargetUrl};
     use reconcile::{Backoff, Key, Queue};
 
     use super::*;
@@ -243,6 +255,56 @@ mod tests {
             progress: Arc::default(),
             tell: (Arc::new(Queue::new(Backoff::DEFAULT)), Key::new("n", "backup-1")),
         }
+    }
+
+    /// The replica was killed after it had published the second, and before it told the volume.
+    #[tokio::test]
+    async fn a_backup_that_its_volume_was_not_told_of_is_not_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        durable::replace(&data, &vec![7; 2 << 20]).unwrap();
+        let mut last = upload(dir.path()).await;
+        let volume = Name::parse(&last.volume).unwrap();
+        let record = walked(dir.path(), "volume.cfg");
+        let mut records = Vec::new();
+        for name in ["backup-1", "backup-2"] {
+            let source: Arc<dyn Source> = Arc::new(FileSource::open(&data).unwrap());
+            let request = CreateRequest {
+                backup: Some(Name::parse(name).unwrap()),
+                ..CreateRequest::new(volume.clone(), name)
+            };
+            let control = Control::default();
+            let begun = last.store.begin_backup(request, Arc::clone(&source), &control);
+            begun.await.unwrap().run(source, &control).await.unwrap();
+            records.push(std::fs::read(record()).unwrap());
+        }
+        let end = last.end_by_store("gone".to_owned()).await;
+        assert!(
+            matches!(end, End::Complete | End::Untold(_)),
+            "of one second, none is the earlier"
+        );
+        last.backup = "backup-2".to_owned();
+        assert_eq!(last.end_by_store("gone".to_owned()).await, End::Complete);
+        // As it was after the first, which was made some time before.
+        let mut earlier: serde_json::Value = serde_json::from_slice(&records[0]).unwrap();
+        earlier["LastBackupAt"] = "2025-01-01T00:00:00Z".into();
+        durable::replace(record(), earlier.to_string().as_bytes()).unwrap();
+        let end = last.end_by_store("gone".to_owned()).await;
+        assert_eq!(end, End::Untold("gone".to_owned()));
+        last.backup = "backup-3".to_owned();
+        assert_eq!(last.end_by_store("gone".to_owned()).await, End::Lost("gone".to_owned()));
+    }
+
+    /// The only file of that name, wherever it lies.
+    fn walked(dir: &std::path::Path, name: &'static str) -> impl Fn() -> std::path::PathBuf {
+        fn find(dir: &std::path::Path, name: &str) -> Option<std::path::PathBuf> {
+            let all: Vec<_> =
+                std::fs::read_dir(dir).unwrap().map(|it| it.unwrap().path()).collect();
+            let here = all.iter().find(|it| it.ends_with(name)).cloned();
+            here.or_else(|| all.iter().filter(|it| it.is_dir()).find_map(|it| find(it, name)))
+        }
+        let dir = dir.to_owned();
+        move || find(&dir, name).unwrap()
     }
 
     #[tokio::test]

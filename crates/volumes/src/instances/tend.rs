@@ -14,7 +14,6 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process, pidfd_send_signal};
 use tasks::CancellationToken;
 use tokio::io::unix::AsyncFd;
-use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 use super::process::Inner;
@@ -227,7 +226,7 @@ async fn remove_record(host: &Arc<Inner>, record: &Record) {
 
 /// Whether something answers there.
 pub(super) async fn answers(at: SocketAddr) -> bool {
-    let connected = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(at)).await;
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, rpc::dial(at)).await;
     matches!(connected, Ok(Ok(_)))
 }
 

@@ -12,7 +12,6 @@ use std::time::Duration;
 use futures::future::join_all;
 use rpc::Address;
 use rpc::ptypes::{ControllerReplica, ReplicaMode};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
 use super::Agent;
@@ -96,7 +95,7 @@ fn elsewhere(host: IpAddr, all: &[ControllerReplica]) -> Vec<(SocketAddr, Replic
 }
 
 async fn answers(at: SocketAddr) -> bool {
-    matches!(tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(at)).await, Ok(Ok(_)))
+    matches!(tokio::time::timeout(CONNECT_TIMEOUT, rpc::dial(at)).await, Ok(Ok(_)))
 }
 
 #[cfg(test)]

@@ -13,6 +13,11 @@ use crate::volume::starting::why_not_attached;
 const AGAIN: Duration = Duration::from_secs(5);
 /// A snapshot that was taken and is not listed by then is lost.
 const LOST: SignedDuration = SignedDuration::from_secs(60);
+/// Every engine has been looked at by then since it was asked to merge, or was last seen at it.
+const SETTLED: SignedDuration = SignedDuration::from_secs(30);
+/// How often it is written down that an engine still merges.
+const STILL: SignedDuration = SignedDuration::from_secs(10);
+const KEPT: &str = "the engine keeps the removed snapshot below its head: it is merged when there is another above it";
 
 pub(super) struct Seen<'a> {
     pub(super) now: Timestamp,
@@ -22,11 +27,33 @@ pub(super) struct Seen<'a> {
     pub(super) engine: Option<String>,
     /// It answers, and has said what it has.
     pub(super) runs: bool,
-    pub(super) purging: bool,
+    pub(super) purge: Purge,
+    /// What is known of merging this one away.
+    pub(super) merge: Merge,
     pub(super) size: Option<i64>,
     /// The snapshot as the engine has it, or had it when it last ran.
     pub(super) known: Option<&'a EngineSnapshot>,
     pub(super) may_purge: bool,
+}
+
+/// How the last purge of the engine is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purge {
+    /// It has ended, or there was none.
+    Over,
+    Running,
+    Failed,
+}
+
+/// How far it is that a removed snapshot is merged away. Kept beside the object: a status others may write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Merge {
+    /// The engine that runs has not been asked.
+    Unasked,
+    /// It was asked then, or was last seen at it.
+    Asked(Timestamp),
+    /// It has ended and let the snapshot be: it does not merge what its head is on.
+    Refused,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +68,7 @@ pub(super) enum Act {
 pub(super) struct Verdict {
     pub(super) status: SnapshotStatus,
     pub(super) act: Option<Act>,
+    pub(super) merge: Merge,
     /// Whether the volume must be attached for it.
     pub(super) ticket: bool,
     /// Nothing is left of it: the object goes.
@@ -63,7 +91,8 @@ fn status(seen: &Seen<'_>) -> SnapshotStatus {
 }
 
 fn calm(status: SnapshotStatus) -> Verdict {
-    Verdict { status, act: None, ticket: false, gone: false, next: None }
+    let merge = Merge::Unasked;
+    Verdict { status, act: None, merge, ticket: false, gone: false, next: None }
 }
 
 fn told(seen: &Seen<'_>, known: &EngineSnapshot) -> SnapshotStatus {
@@ -180,22 +209,58 @@ fn leave(seen: &Seen<'_>) -> Verdict {
         return Verdict { gone: !waits, ticket: waits, next, ..calm(old) };
     };
     let status = told(seen, known);
-    let removed = known.removed == Some(true);
+    if known.removed != Some(true) {
+        return mark(seen, status);
+    }
+    merge(seen, known, status)
+}
+
+/// It is said to be removed, which takes an engine.
+fn mark(seen: &Seen<'_>, status: SnapshotStatus) -> Verdict {
     if !seen.runs {
-        let why = "waiting for the volume to be attached to delete the snapshot".to_owned();
-        let status = SnapshotStatus { error: Some(why), ..status };
-        return Verdict { ticket: true, next: Some(AGAIN), ..calm(status) };
+        return wait_for_engine(status);
     }
-    if !removed {
-        return Verdict { act: Some(Act::Remove), ticket: true, next: Some(AGAIN), ..calm(status) };
-    }
+    Verdict { act: Some(Act::Remove), ticket: true, next: Some(AGAIN), ..calm(status) }
+}
+
+fn wait_for_engine(status: SnapshotStatus) -> Verdict {
+    let why = "waiting for the volume to be attached to delete the snapshot".to_owned();
+    let status = SnapshotStatus { error: Some(why), ..status };
+    Verdict { ticket: true, next: Some(AGAIN), ..calm(status) }
+}
+
+/// It is removed, and the engine lists it until it is merged away. The volume is held for that from the first
+/// pass to the last one: what asks for an engine and then lets it go attaches the volume for ever.
+fn merge(seen: &Seen<'_>, known: &EngineSnapshot, status: SnapshotStatus) -> Verdict {
     let below_head = known.children.iter().flatten().any(|(child, _)| child == "volume-head");
-    if below_head || !seen.may_purge {
-        // It can only be merged into a snapshot, and there is none above it.
-        return calm(status);
+    let held = |status, merge| Verdict { merge, ticket: true, next: Some(AGAIN), ..calm(status) };
+    let purge = |status, merge| Verdict { act: Some(Act::Purge), ..held(status, merge) };
+    if !seen.may_purge {
+        // The next purge that somebody asks for takes it along.
+        return Verdict { merge: seen.merge, ..calm(status) };
     }
-    let act = (!seen.purging).then_some(Act::Purge);
-    Verdict { act, ticket: true, next: Some(AGAIN), ..calm(status) }
+    if below_head && seen.merge == Merge::Refused && seen.purge != Purge::Running {
+        let status = SnapshotStatus { error: Some(KEPT.to_owned()), ..status };
+        return Verdict { merge: Merge::Refused, ..calm(status) };
+    }
+    if !seen.runs {
+        // Whoever was asked is gone.
+        return wait_for_engine(status);
+    }
+    let is_within = |at: Timestamp, limit| seen.now.duration_since(at).abs() <= limit;
+    match (seen.purge, seen.merge) {
+        (Purge::Running, Merge::Asked(at)) if is_within(at, STILL) => held(status, seen.merge),
+        (Purge::Running, _) => held(status, Merge::Asked(seen.now)),
+        (Purge::Over | Purge::Failed, Merge::Asked(at)) if is_within(at, SETTLED) => {
+            held(status, seen.merge)
+        }
+        // What was asked for at a time that is yet to come was not asked for.
+        (Purge::Over, Merge::Asked(at)) if below_head && at < seen.now => {
+            let status = SnapshotStatus { error: Some(KEPT.to_owned()), ..status };
+            Verdict { merge: Merge::Refused, ..calm(status) }
+        }
+        (Purge::Over | Purge::Failed, _) => purge(status, Merge::Unasked),
+    }
 }
 
 #[cfg(test)]
@@ -237,14 +302,25 @@ mod tests {
     }
 
     fn look(snapshot: &Snapshot, known: Option<&EngineSnapshot>, runs: bool) -> Verdict {
+        look_at(now(), snapshot, known, runs, (Purge::Over, Merge::Unasked))
+    }
+
+    fn look_at(
+        now: Timestamp,
+        snapshot: &Snapshot,
+        known: Option<&EngineSnapshot>,
+        runs: bool,
+        (purge, merge): (Purge, Merge),
+    ) -> Verdict {
         let volume = Volume::new("v", VolumeSpec::default());
         decide(&Seen {
-            now: now(),
+            now,
             snapshot,
             volume: Some(&volume),
             engine: Some("v-e-0".into()),
             runs,
-            purging: false,
+            purge,
+            merge,
             size: Some(1 << 20),
             known,
             may_purge: true,
@@ -310,9 +386,148 @@ mod tests {
         let then = look(&going, Some(&listed(true, "t")), true);
         assert_eq!((then.act, then.ticket, then.gone), (Some(Act::Purge), true, false));
         let below = look(&going, Some(&listed(true, "volume-head")), true);
-        assert_eq!((below.act, below.ticket, below.gone), (None, false, false));
+        assert_eq!((below.act, below.ticket, below.gone), (Some(Act::Purge), true, false));
         let closed = look(&going, Some(&listed(false, "t")), false);
         assert_eq!((closed.act, closed.ticket, closed.gone), (None, true, false));
+    }
+
+    /// An engine as it is when the volume is held, and as it was when it is not; a purge takes two looks.
+    struct Engine {
+        runs: bool,
+        listed: Option<EngineSnapshot>,
+        purge: Purge,
+        left: u32,
+        /// It merges what is below its head.
+        folds: bool,
+        /// How often it was started, and asked to purge.
+        starts: u32,
+        purges: u32,
+    }
+
+    impl Engine {
+        fn obey(&mut self, verdict: &Verdict) {
+            self.starts += u32::from(verdict.ticket && !self.runs);
+            self.runs = verdict.ticket;
+            if !self.runs {
+                (self.purge, self.left) = (Purge::Over, 0);
+                return;
+            }
+            if self.purge == Purge::Running {
+                self.left -= 1;
+                if self.left == 0 {
+                    self.purge = Purge::Over;
+                    self.listed = self.listed.take().filter(|_| !self.folds);
+                }
+            }
+            match verdict.act {
+                Some(Act::Remove) => {
+                    let listed = self.listed.as_mut().unwrap();
+                    listed.removed = Some(true);
+                }
+                Some(Act::Purge) => self.purges += 1,
+                Some(Act::Take) | None => return,
+            }
+            (self.purge, self.left) = (Purge::Running, 2);
+        }
+    }
+
+    /// Passes until nothing is left to do; says how it ended.
+    fn drive(engine: &mut Engine, seconds: i64) -> Verdict {
+        let going = deleted(asked());
+        let (mut merge, mut at) = (Merge::Unasked, now());
+        for _ in 0..40 {
+            let state = (engine.purge, merge);
+            let verdict = look_at(at, &going, engine.listed.as_ref(), engine.runs, state);
+            if verdict.gone {
+                return verdict;
+            }
+            engine.obey(&verdict);
+            // As it is written down.
+            merge = if verdict.act.is_some() { Merge::Asked(at) } else { verdict.merge };
+            at += SignedDuration::from_secs(seconds);
+        }
+        look_at(at, &going, engine.listed.as_ref(), engine.runs, (engine.purge, merge))
+    }
+
+    /// Else a volume that nobody has attached is attached and detached for ever, and the purge cut off half way.
+    #[test]
+    fn a_volume_is_held_until_the_snapshot_below_its_head_is_merged() {
+        for removed in [false, true] {
+            for seconds in [1, 5, 20] {
+                let mut engine = Engine {
+                    runs: false,
+                    listed: Some(listed(removed, "volume-head")),
+                    purge: Purge::Over,
+                    left: 0,
+                    folds: true,
+                    starts: 0,
+                    purges: 0,
+                };
+                assert!(drive(&mut engine, seconds).gone, "every {seconds} s");
+                assert_eq!((engine.starts, engine.purges), (1, u32::from(removed)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_volume_whose_engine_keeps_what_is_below_its_head_is_let_go_once() {
+        for removed in [false, true] {
+            for seconds in [1, 5, 20] {
+                let mut engine = Engine {
+                    runs: false,
+                    listed: Some(listed(removed, "volume-head")),
+                    purge: Purge::Over,
+                    left: 0,
+                    folds: false,
+                    starts: 0,
+                    purges: 0,
+                };
+                let end = drive(&mut engine, seconds);
+                assert_eq!((end.gone, end.ticket, end.act), (false, false, None));
+                assert_eq!(end.status.error.as_deref(), Some(KEPT));
+                assert_eq!((engine.starts, engine.purges), (1, u32::from(removed)));
+                // There is one above it now, and somebody has attached the volume.
+                let above = listed(true, "later");
+                let state = (Purge::Over, Merge::Refused);
+                let then = look_at(now(), &deleted(asked()), Some(&above), true, state);
+                assert_eq!((then.act, then.ticket), (Some(Act::Purge), true));
+            }
+        }
+    }
+
+    #[test]
+    fn a_purge_that_failed_or_went_with_its_engine_is_asked_for_again() {
+        let going = deleted(asked());
+        let below = listed(true, "volume-head");
+        let earlier = Merge::Asked(now() - SignedDuration::from_mins(5));
+        let failed = look_at(now(), &going, Some(&below), true, (Purge::Failed, earlier));
+        assert_eq!((failed.act, failed.ticket), (Some(Act::Purge), true));
+        let ended = look_at(now(), &going, Some(&below), false, (Purge::Over, earlier));
+        assert_eq!((ended.merge, ended.ticket), (Merge::Unasked, true));
+        let ahead = Merge::Asked(now() + SignedDuration::from_hours(9));
+        let forged = look_at(now(), &going, Some(&below), true, (Purge::Over, ahead));
+        assert_eq!((forged.act, forged.ticket), (Some(Act::Purge), true));
+    }
+
+    #[test]
+    fn nobody_attaches_a_volume_for_a_purge_that_is_switched_off() {
+        let volume = Volume::new("v", VolumeSpec::default());
+        let (going, known) = (deleted(asked()), listed(true, "t"));
+        for runs in [true, false] {
+            let verdict = decide(&Seen {
+                now: now(),
+                snapshot: &going,
+                volume: Some(&volume),
+                engine: Some("v-e-0".into()),
+                runs,
+                purge: Purge::Over,
+                merge: Merge::Unasked,
+                size: None,
+                known: Some(&known),
+                may_purge: false,
+            });
+            assert_eq!((verdict.act, verdict.ticket, verdict.gone), (None, false, false));
+        }
     }
 
     /// Somebody made an object for the snapshot a restore works on, and deleted it.
@@ -332,7 +547,8 @@ mod tests {
                 volume: Some(&volume),
                 engine: Some("v-e-0".into()),
                 runs: true,
-                purging: false,
+                purge: Purge::Over,
+                merge: Merge::Unasked,
                 size: None,
                 known: Some(&known),
                 may_purge: true,
@@ -352,7 +568,8 @@ mod tests {
             volume: Some(&volume),
             engine: None,
             runs: true,
-            purging: false,
+            purge: Purge::Over,
+            merge: Merge::Unasked,
             size: None,
             known: None,
             may_purge: true,

@@ -8,16 +8,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use api::longhorn::{Backup, BackupTarget, BackupVerification, TargetVerified, VerificationDepth};
+use api::longhorn::{
+    Backup, BackupTarget, BackupVerification, BackupVolumeStatus, TargetVerified, VerificationDepth,
+};
 use api::scalar::Time;
 use backupstore::restore::{RestoreRequest, Sink};
 use backupstore::verify::{Depth, VerifyOptions};
-use backupstore::{BackupStore, Control, Name, Shown};
+use backupstore::{BackupStore, Control, Name, Shown, VolumeInfo};
 use kube::ResourceExt as _;
 use reconcile::{Failure, Key, Next, Severity};
 
 use super::door;
-use crate::backup::{World, now};
+use crate::backup::{Names, World, now};
 use crate::cron::Schedule;
 use crate::job::ran_at;
 use crate::work::Stand;
@@ -137,7 +139,11 @@ async fn look(world: &World, target: &str, depth: &VerificationDepth) -> Result<
     for volume in volumes.keys() {
         let Ok(name) = Name::parse(volume) else { continue };
         let looked = match depth {
-            VerificationDepth::Drill => drill(&door.store, &name, rate, &mut end).await,
+            VerificationDepth::Drill => {
+                let of = Names { target: target.to_owned(), volume: volume.clone() };
+                let shown = world.backup_volume(&of).and_then(|it| it.status.clone());
+                drill(&door.store, &name, shown.as_ref(), rate, &mut end).await
+            }
             VerificationDepth::Deep => {
                 verify(&door.store, &name, Depth::Deep, rate, &mut end).await
             }
@@ -205,11 +211,20 @@ impl Sink for Discard {
 async fn drill(
     store: &BackupStore,
     volume: &Name,
+    shown: Option<&BackupVolumeStatus>,
     rate: Option<u64>,
     end: &mut End,
 ) -> Result<(), backupstore::Error> {
-    let newest = store.inspect_volume(volume).await?.last_backup_name;
-    let Ok(backup) = Name::parse(&newest) else { return Ok(()) };
+    let told = store.inspect_volume(volume).await?;
+    let later = shown.and_then(|it| later(&told, it)).and_then(|it| Name::parse(it).ok());
+    let backup = match later {
+        // It may have been deleted since.
+        Some(later) if store.inspect_backup(volume, &later).await.is_ok() => later,
+        Some(_) | None => match Name::parse(&told.last_backup_name) {
+            Ok(last) => last,
+            Err(_) => return Ok(()),
+        },
+    };
     let mut request = RestoreRequest::new(volume.clone(), backup.clone());
     request.fetch.bytes_per_second = rate;
     let control = Control::default();
@@ -226,6 +241,13 @@ async fn drill(
     };
     end.backups.insert(backup.to_string(), found);
     Ok(())
+}
+
+/// The record of a volume may not name its newest backup yet; what is shown of it does.
+fn later<'s>(told: &VolumeInfo, shown: &'s BackupVolumeStatus) -> Option<&'s str> {
+    let told: jiff::Timestamp = told.last_backup_at.parse().ok()?;
+    let at = shown.last_backup_at.as_ref()?.get()?;
+    shown.last_backup_name.as_deref().filter(|_| at > told)
 }
 
 /// Two targets may have a backup of one name, as where one is a copy of the other; the object is of one of them.
@@ -298,6 +320,24 @@ mod tests {
             TargetVerified { started_at: Some(Time::new(started)), ..Default::default() };
         target.status.get_or_insert_default().verification = Some(verified);
         target
+    }
+
+    #[test]
+    fn the_backup_that_is_restored_for_a_look_is_the_newest_there_is() {
+        let at = |minute: i64| now() + jiff::SignedDuration::from_mins(minute);
+        let told = VolumeInfo {
+            last_backup_name: "b-1".to_owned(),
+            last_backup_at: Time::new(at(0)).to_string(),
+            ..VolumeInfo::default()
+        };
+        let shown = |minute: i64, name: &str| BackupVolumeStatus {
+            last_backup_name: Some(name.to_owned()),
+            last_backup_at: Some(api::scalar::Stamp::from(Time::new(at(minute)))),
+            ..BackupVolumeStatus::default()
+        };
+        assert_eq!(later(&told, &shown(1, "b-2")), Some("b-2"));
+        assert_eq!(later(&told, &shown(-1, "b-0")), None);
+        assert_eq!(later(&VolumeInfo::default(), &shown(1, "b-2")), None);
     }
 
     /// Nothing would be verified until that day, and nobody would say so.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::longhorn::{InstanceState, Replica, ReplicaMode, Robustness, VolumeState};
-use api::scalar::Stamp;
+use api::scalar::{Stamp, Time};
 use jiff::SignedDuration;
 use kube::ResourceExt;
 use reconcile::{Backoff, Severity};
@@ -18,7 +18,8 @@ use super::make::LAST_TRY;
 use crate::DATA;
 use crate::replica::{is_kept, is_unwanted};
 
-/// Failed copies whose failures are no further apart failed together.
+/// Failed copies of a volume that restores whose failures are no further apart failed together; a time that lies
+/// no further ahead is of this clock.
 const SALVAGE_WINDOW: SignedDuration = SignedDuration::from_mins(1);
 /// When a volume that follows another and lost all copies is tried again.
 const FOLLOW_AGAIN: SignedDuration = SignedDuration::from_mins(5);
@@ -48,6 +49,9 @@ impl Draft<'_> {
         let modes = modes.filter(|_| !self.is_replacing());
         let failures = self.reported_failures();
         let (now, failure) = (self.stamp(), self.failure());
+        // The engine has dropped one, and goes by its word on with others that have broken since: those are later.
+        let drops = modes.iter().flatten().any(|(_, mode)| *mode == ReplicaMode::Error);
+        let later = if drops { after(&failure) } else { failure.clone() };
         let seen = self.seen;
         // What an engine was told to drop is not made good by what it said before.
         let planned = self.engine.as_ref().and_then(|it| it.spec.replica_address_map.clone());
@@ -76,7 +80,8 @@ impl Draft<'_> {
                 || reported.is_some()
                 || (left_out && is_away)
             {
-                fail(replica, &failure);
+                let still_counts = mode == Some(&ReplicaMode::ReadWrite);
+                fail(replica, if still_counts { &later } else { &failure });
             } else if left_out {
                 // Whatever it holds, it has to be filled before it counts again.
                 if is_set(replica.spec.healthy_at.as_ref()) {
@@ -272,7 +277,7 @@ impl Draft<'_> {
         self.replicas.iter().any(|it| is_usable(it) && is_whole(it))
     }
 
-    /// Copies that failed together are tried together once more, where nothing better is left.
+    /// What failed last is tried once more, where nothing better is left.
     pub(super) fn salvage(&mut self) {
         if self.engine_status().instance.salvage_executed == Some(true)
             && self.engine_runs()
@@ -344,9 +349,12 @@ impl Draft<'_> {
             }
             return Err(format!("waits for what failed last, which is away: {}", away.join(", ")));
         }
+        // What failed earlier, however little, may be behind: it would count as whole from here on, and be
+        // served alone where the last one is not there when the volume is attached. It is filled instead.
+        // Copies that restore hold what the store gave them, and no client has written to one of them alone.
+        let window = if self.restores() { SALVAGE_WINDOW } else { SignedDuration::ZERO };
         let together = |it: &&&Replica| {
-            is_ready(it)
-                && failed_at(it).is_some_and(|at| newest.duration_since(at) <= SALVAGE_WINDOW)
+            is_ready(it) && failed_at(it).is_some_and(|at| newest.duration_since(at) <= window)
         };
         Ok(whole.iter().filter(together).map(|it| it.name_any()).collect())
     }
@@ -603,6 +611,12 @@ impl Draft<'_> {
         });
         worst.map(|it| it.name_any())
     }
+}
+
+/// The next moment that stamps tell apart.
+fn after(stamp: &Stamp) -> Stamp {
+    let next = stamp.get().and_then(|at| at.checked_add(Duration::from_secs(1)).ok());
+    next.map_or_else(|| stamp.clone(), |at| Stamp::from(Time::new(at)))
 }
 
 /// It may be filled again, here, before another is made.

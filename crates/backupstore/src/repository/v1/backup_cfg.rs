@@ -150,6 +150,10 @@ impl BackupCfg {
         let mut parameters = record.parameters.unwrap_or_default();
         let block_bytes = record.packing.size.bytes().to_string();
         parameters.insert(PARAMETER_BLOCK_SIZE.to_owned(), block_bytes);
+        let mut others = super::succession(record.is_successor);
+        if !record.taken.is_empty() {
+            others.insert(super::TAKEN.to_owned(), Value::String(record.taken));
+        }
         Self {
             name: record.name,
             volume_name: record.volume,
@@ -166,15 +170,17 @@ impl BackupCfg {
             processing_blocks: (!record.is_incremental).then(Map::new),
             blocks: record.blocks,
             single_file: SingleFile::default(),
-            others: super::succession(record.is_successor),
+            others,
         }
     }
 
     /// What it says.
     pub(crate) fn into_record(self) -> Result<BackupRecord, String> {
         let packing = Packing { size: self.block_size()?, compression: self.compression_method };
+        let taken = self.others.get(super::TAKEN).and_then(Value::as_str);
         Ok(BackupRecord {
             packing,
+            taken: taken.unwrap_or_default().to_owned(),
             is_fenceable: self.others.contains_key(super::WRITER),
             is_successor: self.others.contains_key(super::SUCCESSOR),
             is_single_file: !self.single_file.file_path.is_empty(),

@@ -42,7 +42,11 @@ pub(super) const WRITER: &str = "Writer";
 /// own in the place of that one as well.
 pub(super) const SUCCESSOR: &str = "Successor";
 
-/// What a complete record says of that.
+/// The key of a complete record that says when its snapshot was taken: what v1 calls so is when the backup
+/// was started.
+const TAKEN: &str = "SnapshotTakenAt";
+
+/// What a complete record says of who took it over.
 fn succession(is_successor: bool) -> Map<String, Value> {
     is_successor.then(|| (SUCCESSOR.to_owned(), Value::Bool(true))).into_iter().collect()
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use backupstore::{Extents, Source};
+use backupstore::{BackedUp, Extents, Source};
 use jiff::Timestamp;
 
 use crate::agent::INDEX_BYTES;
@@ -78,12 +78,21 @@ impl Source for SnapshotSource {
         self.size_bytes
     }
 
-    fn has_snapshot(&self, snapshot: &str, backed_up_at: &str) -> io::Result<bool> {
-        let Ok(disk) = DiskName::of_snapshot(snapshot) else { return Ok(false) };
+    fn taken(&self) -> io::Result<String> {
+        let created = self.meta(&self.disk)?.created;
+        Ok(if created.parse::<Timestamp>().is_ok() { created } else { String::new() })
+    }
+
+    fn is_snapshot(&self, of: &BackedUp) -> io::Result<bool> {
+        Ok(of.snapshot == self.snapshot() && of.is_of(&self.meta(&self.disk)?.created))
+    }
+
+    fn has_snapshot(&self, of: &BackedUp) -> io::Result<bool> {
+        let Ok(disk) = DiskName::of_snapshot(&of.snapshot) else { return Ok(false) };
         if !self.chain.iter().skip(1).any(|below| *below == disk) {
             return Ok(false);
         }
-        Ok(is_as_backed_up(&self.meta(&disk)?, backed_up_at))
+        Ok(is_as_backed_up(&self.meta(&disk)?, of))
     }
 
     fn changed_since(&self, base: Option<&str>) -> io::Result<Extents> {
@@ -104,12 +113,11 @@ impl Source for SnapshotSource {
     }
 }
 
-/// Whether a snapshot is the one that a backup was made of at that time, and the same still: it was
-/// there before, and is not marked as removed, since such a one is trimmed and merged. Where clocks or
-/// times say nothing, the next backup looks at everything.
-fn is_as_backed_up(meta: &DiskMeta, backed_up_at: &str) -> bool {
-    let times = (meta.created.parse::<Timestamp>(), backed_up_at.parse::<Timestamp>());
-    !meta.removed && matches!(times, (Ok(created), Ok(backed_up)) if created <= backed_up)
+/// Whether a snapshot is the one that a backup was made of, and the same still: it is not marked as
+/// removed, since such a one is trimmed and merged. Where times say nothing, the next backup looks at
+/// everything.
+fn is_as_backed_up(meta: &DiskMeta, of: &BackedUp) -> bool {
+    !meta.removed && of.is_of(&meta.created)
 }
 
 /// Finds what changed window by window.
@@ -159,6 +167,11 @@ mod tests {
             removed,
             ..DiskMeta::default()
         };
+        let of = |taken: &str, started: &str| BackedUp {
+            snapshot: "s".to_owned(),
+            taken: taken.to_owned(),
+            started: started.to_owned(),
+        };
         let backed_up = "2026-11-15T06:30:00Z";
         for (created, removed, wanted) in [
             ("2026-11-15T06:29:59Z", false, true),
@@ -169,8 +182,14 @@ mod tests {
             ("2026-11-15T06:29:59Z", true, false),
             ("", false, false),
         ] {
-            assert_eq!(is_as_backed_up(&meta(created, removed), backed_up), wanted, "{created}");
+            let of = of("", backed_up);
+            assert_eq!(is_as_backed_up(&meta(created, removed), &of), wanted, "{created}");
         }
-        assert!(!is_as_backed_up(&meta("2026-11-15T06:29:59Z", false), ""));
+        assert!(!is_as_backed_up(&meta("2026-11-15T06:29:59Z", false), &of("", "")));
+        // One that says when its snapshot was taken is of no other, whichever was there first.
+        let known = of("2026-11-15T06:29:59Z", backed_up);
+        assert!(is_as_backed_up(&meta("2026-11-15T06:29:59Z", false), &known));
+        assert!(!is_as_backed_up(&meta("2026-11-15T06:29:59Z", true), &known));
+        assert!(!is_as_backed_up(&meta("2026-11-15T06:29:58Z", false), &known));
     }
 }

@@ -1,6 +1,7 @@
 //! What this replica was restored from, and what is being restored: kept beside the replica, so that
 //! it outlives the agent. Owns that file and what may be done next; never credentials.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -8,8 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use backupstore::restore::Held;
 use backupstore::{BackupUrl, Control, Name};
 use durable::{Mode, RealDisk};
+use jiff::Timestamp;
 use rpc::ptypes::RestoreStatusResponse;
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +55,12 @@ impl Kind {
 pub(super) struct Record {
     /// The backup that the snapshot holds; empty where it holds none, or parts of two.
     pub(super) last_restored: String,
+    /// What that was: the store may have another backup of this name by now. Releases before wrote nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) held: Option<Held>,
+    /// When this was written, where it does not say what was held, and nothing was begun since.
+    #[serde(skip)]
+    pub(super) written: Option<Timestamp>,
     /// The disk that is restored to.
     pub(super) snapshot: String,
     /// Of the backup that was asked for last.
@@ -65,14 +74,34 @@ pub(super) struct Record {
     pub(super) unfinished: Option<Unfinished>,
 }
 
+impl Record {
+    /// Whether what the store has under the name of the backup that is restored is that backup. Without an
+    /// identity, one that was complete when the restore ended is: while a restore runs, none is removed.
+    fn holds(&self, stored: &Held) -> bool {
+        match (&self.held, self.written) {
+            (Some(held), _) => held.is_same(stored),
+            (None, Some(written)) => {
+                stored.completed.parse::<Timestamp>().is_ok_and(|completed| completed <= written)
+            }
+            (None, None) => false,
+        }
+    }
+}
+
 /// A restore that was begun.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Unfinished {
     pub(super) backup: String,
     pub(super) kind: Kind,
+    /// What that was then; nothing where a release before began it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) held: Option<Held>,
     /// The backup below an incremental one; else empty.
     pub(super) previous: String,
+    /// What that was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) base: Option<Held>,
     pub(super) file: String,
     /// Names everything that was to be done: a map of another plan is worth nothing.
     pub(super) plan: String,
@@ -134,7 +163,7 @@ impl Restores {
     /// Reads what an earlier agent wrote down.
     pub(crate) fn open(dir: &Path) -> Self {
         let read = durable::read_limited(dir.join(FILE), FILE_MAX_BYTES);
-        let record = match read.map(|bytes| serde_json::from_slice(&bytes)) {
+        let mut record: Record = match read.map(|bytes| serde_json::from_slice(&bytes)) {
             Ok(Ok(record)) => record,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "{FILE} cannot be read, and is not used");
@@ -146,11 +175,16 @@ impl Restores {
                 Record::default()
             }
         };
+        if record.held.is_none() && record.unfinished.is_none() {
+            let changed = fs::metadata(dir.join(FILE)).and_then(|file| file.modified()).ok();
+            record.written = changed.and_then(|at| Timestamp::try_from(at).ok());
+        }
         let inner = Inner { record, ..Inner::default() };
         Self { dir: dir.to_owned(), inner: Mutex::new(inner) }
     }
 
-    /// Begins, or says why not. What it gives is what is known so far. Blocks.
+    /// Begins, or says why not. What it gives is what is known so far: whether there is anything to do is
+    /// seen in the store. Blocks.
     pub(super) fn begin(&self, backup: &str, control: &Control) -> Result<Record, JobError> {
         let mut inner = self.lock();
         match &inner.phase {
@@ -159,9 +193,6 @@ impl Restores {
             Phase::Idle => {}
         }
         self.check(&mut inner.record);
-        if inner.record.last_restored == backup {
-            return Err(JobError::AlreadyRestored(backup.to_owned()));
-        }
         inner.phase = Phase::Running { backup: backup.to_owned(), control: control.clone() };
         Ok(inner.record.clone())
     }
@@ -190,7 +221,8 @@ impl Restores {
             backup.clone_into(&mut inner.record.last_restored);
             inner.record.left_out = left_out;
             let done = inner.record.unfinished.take();
-            inner.record.companions = done.map(|begun| begun.companions).unwrap_or_default();
+            (inner.record.held, inner.record.companions) =
+                done.map(|begun| (begun.held, begun.companions)).unwrap_or_default();
             self.save(&inner.record)
         });
         inner.phase = match saved {
@@ -357,32 +389,51 @@ fn with_causes(error: &durable::Error) -> String {
     text
 }
 
-/// What a request for `backup` is to do, where `loads` says which older backups can still be read
-/// and `in_chain` whether the snapshot is there.
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The backup is restored already.
+    Nothing,
+    Restore(Kind, String),
+}
+
+/// What a request for `backup` is to do, where `stored` is what the store has under those names that are
+/// known here and load, and `in_chain` says whether the snapshot is there. A backup counts as the one that
+/// is known here only if its data is the same: names are given again.
 pub(super) fn decide(
     record: &Record,
     backup: &str,
     in_chain: bool,
-    loads: impl Fn(&str) -> bool,
-) -> (Kind, String) {
-    let usable = |name: &str| !name.is_empty() && loads(name);
-    if let Some(unfinished) = record.unfinished.as_ref().filter(|begun| begun.backup == backup) {
-        match unfinished.kind {
-            Kind::Full => return (Kind::Full, String::new()),
-            Kind::Incremental if in_chain && usable(&unfinished.previous) => {
-                return (Kind::Incremental, unfinished.previous.clone());
+    stored: &BTreeMap<String, Held>,
+) -> Step {
+    let restore = |kind, previous: &str| Step::Restore(kind, previous.to_owned());
+    let is_still = |name: &str, then: Option<&Held>| {
+        stored.get(name).zip(then).is_some_and(|(now, then)| now.is_same(then))
+    };
+    let last = (!record.last_restored.is_empty()).then_some(record.last_restored.as_str());
+    // One that is gone from the store is nothing newer.
+    if last == Some(backup) && stored.get(backup).is_none_or(|now| record.holds(now)) {
+        return Step::Nothing;
+    }
+    if !in_chain {
+        return restore(Kind::Full, "");
+    }
+    if let Some(begun) = record.unfinished.as_ref().filter(|begun| begun.backup == backup)
+        && is_still(backup, begun.held.as_ref())
+    {
+        match begun.kind {
+            Kind::Full => return restore(Kind::Full, ""),
+            Kind::Incremental if is_still(&begun.previous, begun.base.as_ref()) => {
+                return restore(Kind::Incremental, &begun.previous);
             }
             Kind::Replace | Kind::Incremental => {}
         }
     }
-    if !in_chain {
-        return (Kind::Full, String::new());
+    match last.filter(|last| stored.get(*last).is_some_and(|now| record.holds(now))) {
+        // What lacks blocks is no base.
+        Some(last) if record.left_out.is_empty() => restore(Kind::Incremental, last),
+        Some(_) | None => restore(Kind::Replace, ""),
     }
-    // What lacks blocks is no base.
-    if record.left_out.is_empty() && usable(&record.last_restored) {
-        return (Kind::Incremental, record.last_restored.clone());
-    }
-    (Kind::Replace, String::new())
 }
 
 #[cfg(test)]
@@ -392,8 +443,10 @@ mod tests {
     fn unfinished(backup: &str, kind: Kind, previous: &str) -> Unfinished {
         Unfinished {
             backup: backup.into(),
+            held: Some(held(backup)),
             kind,
             previous: previous.into(),
+            base: Some(held(previous)).filter(|_| !previous.is_empty()),
             file: "volume-snap-a.img".into(),
             plan: "p".into(),
             written: vec![1, 2],
@@ -403,14 +456,30 @@ mod tests {
 
     fn record(last: &str, unfinished: impl Into<Option<Unfinished>>) -> Record {
         let unfinished = unfinished.into();
-        Record { last_restored: last.into(), unfinished, ..Record::default() }
+        let held = Some(held(last)).filter(|_| !last.is_empty());
+        Record { last_restored: last.into(), held, unfinished, ..Record::default() }
     }
+
+    /// Of a backup that was made once.
+    fn held(name: &str) -> Held {
+        Held { content: name.into(), started: String::new(), completed: NOON.into() }
+    }
+
+    /// Of another with the same name.
+    fn remade(name: &str) -> (String, Held) {
+        (name.into(), Held { content: format!("{name} again"), ..held(name) })
+    }
+
+    fn stored(names: &[&str]) -> BTreeMap<String, Held> {
+        names.iter().map(|name| ((*name).into(), held(name))).collect()
+    }
+
+    const NOON: &str = "2026-11-15T12:00:00Z";
 
     #[test]
     fn what_is_there_is_never_overwritten_in_place() {
-        let none = |_: &str| false;
-        let all = |_: &str| true;
-        let to = |kind, previous: &str| (kind, previous.to_owned());
+        let (none, all) = (&stored(&[]), &stored(&["b1", "b2", "b3"]));
+        let to = |kind, previous: &str| Step::Restore(kind, previous.to_owned());
         assert_eq!(decide(&record("", None), "b2", false, none), to(Kind::Full, ""));
         assert_eq!(decide(&record("", None), "b2", true, none), to(Kind::Replace, ""));
         assert_eq!(decide(&record("b1", None), "b2", true, none), to(Kind::Replace, ""));
@@ -424,6 +493,53 @@ mod tests {
         let first = record("", unfinished("b1", Kind::Full, ""));
         assert_eq!(decide(&first, "b1", false, all), to(Kind::Full, ""));
         assert_eq!(decide(&first, "b2", false, all), to(Kind::Full, ""));
+        // It was adopted already.
+        assert_eq!(decide(&first, "b1", true, all), to(Kind::Full, ""));
+    }
+
+    #[test]
+    fn a_name_that_was_given_again_is_not_what_is_held() {
+        let to = |kind, previous: &str| Step::Restore(kind, previous.to_owned());
+        let all = stored(&["b1", "b2"]);
+        let with = |name: &str| {
+            let mut all = all.clone();
+            all.extend([remade(name)]);
+            all
+        };
+        let restored = record("b1", None);
+        assert_eq!(decide(&restored, "b1", true, &all), Step::Nothing);
+        assert_eq!(decide(&restored, "b1", true, &stored(&[])), Step::Nothing);
+        assert_eq!(decide(&restored, "b1", true, &with("b1")), to(Kind::Replace, ""));
+        assert_eq!(decide(&restored, "b2", true, &with("b1")), to(Kind::Replace, ""));
+        // Half folded: either end may be another by now.
+        let folding = record("", unfinished("b2", Kind::Incremental, "b1"));
+        assert_eq!(decide(&folding, "b2", true, &with("b1")), to(Kind::Replace, ""));
+        assert_eq!(decide(&folding, "b2", true, &with("b2")), to(Kind::Replace, ""));
+        // Not folded yet: what it holds is a base still.
+        let begun = record("b1", unfinished("b2", Kind::Incremental, "b1"));
+        assert_eq!(decide(&begun, "b2", true, &with("b2")), to(Kind::Incremental, "b1"));
+        let adopted = record("", unfinished("b1", Kind::Full, ""));
+        assert_eq!(decide(&adopted, "b1", true, &with("b1")), to(Kind::Replace, ""));
+    }
+
+    #[test]
+    fn what_a_release_before_wrote_down_is_of_its_time() {
+        let to = |kind, previous: &str| Step::Restore(kind, previous.to_owned());
+        let all = stored(&["b1", "b2"]);
+        let written = |at: &str| {
+            let written = at.parse().ok();
+            Record { held: None, written, ..record("b1", None) }
+        };
+        let later = written("2026-11-15T12:00:01Z");
+        assert_eq!(decide(&later, "b1", true, &all), Step::Nothing);
+        assert_eq!(decide(&later, "b2", true, &all), to(Kind::Incremental, "b1"));
+        let before = written("2026-11-15T11:59:59Z");
+        assert_eq!(decide(&before, "b1", true, &all), to(Kind::Replace, ""));
+        assert_eq!(decide(&before, "b2", true, &all), to(Kind::Replace, ""));
+        let folding =
+            Unfinished { held: None, base: None, ..unfinished("b2", Kind::Incremental, "b1") };
+        let folding = Record { held: None, ..record("", folding) };
+        assert_eq!(decide(&folding, "b2", true, &all), to(Kind::Replace, ""));
     }
 
     #[test]
@@ -451,9 +567,8 @@ mod tests {
         let status = again.status();
         assert_eq!((status.state.as_str(), status.last_restored.as_str()), ("complete", "b1"));
         assert_eq!(status.holdfast_companions, ["other"]);
-        let text = again.begin("b1", &control).unwrap_err().text();
-        assert_eq!(text, "already restored backup b1");
-        again.begin("b2", &control).unwrap();
+        let known = again.begin("b2", &control).unwrap();
+        assert_eq!((known.held, known.unfinished), (Some(held("b1")), None));
         again.finish("b2", Err(JobError::NoReplica));
         let text = again.begin("b2", &control).unwrap_err().text();
         assert_eq!(text, "cannot start backup restore of the previous restore fails");

@@ -493,7 +493,7 @@ mod force_delete {
     fn check_requeue_flag_to_check_velero_objects() {
         let mut seen = forced();
         walk(&mut seen);
-        assert_eq!(decide(&seen), Step::DeleteVeleroObjects { bury: true });
+        assert_eq!(decide(&seen), Step::DeleteVeleroObjects { bury: Bury::Backup });
     }
 
     #[test]
@@ -504,7 +504,7 @@ mod force_delete {
         seen.request = Some(request("New", &[], 0));
         assert_eq!(
             decide(&seen),
-            Step::DeleteVeleroObjects { bury: true },
+            Step::DeleteVeleroObjects { bury: Bury::Backup },
             "a request alone is enough"
         );
     }
@@ -523,7 +523,7 @@ mod force_delete {
         walk(&mut seen);
         assert_eq!(
             walk(&mut seen),
-            [Step::DeleteVeleroObjects { bury: true }, Step::RemoveFinalizer, Step::End]
+            [Step::DeleteVeleroObjects { bury: Bury::Backup }, Step::RemoveFinalizer, Step::End]
         );
         // Also when the executor takes its time.
         let mut seen = Observed { has_finalizer: true, ..seen };
@@ -877,20 +877,25 @@ mod beyond {
     fn a_namespace_that_ends_is_not_held_up() {
         let mut seen = Observed { is_deleted: true, namespace_ends: true, ..created() };
         let steps = settle(&mut seen);
-        let deletion = Step::DeleteVeleroObjects { bury: true };
+        let deletion = Step::DeleteVeleroObjects { bury: Bury::Backup };
         assert!(steps.contains(&deletion) && !seen.has_finalizer, "{steps:?}");
         assert_eq!(conditions(&seen.status)[2], deleting(NAMESPACE_ENDS));
         // Who has the keys of the store has its backups, under whatever namespace.
         let mut seen =
             Observed { is_deleted: true, namespace_ends: true, in_own_location: true, ..created() };
-        assert!(settle(&mut seen).contains(&Step::DeleteVeleroObjects { bury: false }));
+        assert!(settle(&mut seen).contains(&Step::DeleteVeleroObjects { bury: Bury::Nothing }));
     }
 
     #[test]
     fn backups_that_go_with_their_location_may_come_back_with_it() {
         let mut seen = Observed { leaves_with_location: true, ..wanting(Wanted::ForceDeleted) };
         let steps = settle(&mut seen);
-        assert!(steps.contains(&Step::DeleteVeleroObjects { bury: false }), "{steps:?}");
+        assert!(steps.contains(&Step::DeleteVeleroObjects { bury: Bury::Nothing }), "{steps:?}");
+        // Their volumes' data does not lie there: it stays with the administrators, and counts.
+        let mut seen = Observed { leaves_with_location: true, ..wanting(Wanted::ForceDeleted) };
+        seen.velero = velero(json!({"phase": "Completed", "volumeSnapshotsCompleted": 1}), 0);
+        let steps = settle(&mut seen);
+        assert!(steps.contains(&Step::DeleteVeleroObjects { bury: Bury::Volumes }), "{steps:?}");
     }
 
     #[test]
@@ -910,7 +915,7 @@ mod beyond {
         let mut seen =
             Observed { is_deleted: true, policy: ApiDeletePolicy::RemoveObjects, ..created() };
         let steps = settle(&mut seen);
-        let deletion = Step::DeleteVeleroObjects { bury: false };
+        let deletion = Step::DeleteVeleroObjects { bury: Bury::Nothing };
         assert!(steps.contains(&deletion) && !seen.has_finalizer, "{steps:?}");
         assert!(!steps.contains(&Step::CreateDeleteRequest));
         assert_eq!(conditions(&seen.status)[2], deleting(PERMANENT));

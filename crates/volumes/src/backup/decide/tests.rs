@@ -142,6 +142,25 @@ fn a_lost_upload_is_started_again_a_few_times() {
 }
 
 #[test]
+fn a_backup_whose_volume_was_not_told_is_tried_again_and_complete_in_the_end() {
+    let untold =
+        Seen { state: BackupState::InProgress, record: Record::Untold("gone".into()), ..ready() };
+    let tried = |attempts| BackupUpload { attempts: Some(attempts), ..BackupUpload::default() };
+    let again = decide(&Seen { upload: tried(1), ..untold.clone() });
+    assert_eq!((again.act, again.state), (Act::Start, BackupState::InProgress));
+    assert_eq!(again.upload.attempts, Some(2));
+    for over in [
+        Seen { upload: tried(ATTEMPTS), ..untold.clone() },
+        Seen { volume: Volume::Missing, ..untold.clone() },
+        Seen { volume: Volume::Restoring, ..untold.clone() },
+        Seen { snapshot: Snapshot::Missing, upload: since(121), ..untold },
+    ] {
+        let end = decide(&over);
+        assert_eq!((end.act, end.error), (Act::Finish, None), "{over:?}");
+    }
+}
+
+#[test]
 fn a_lock_of_somebody_else_is_waited_for() {
     let verdict = decide(&Seen { record: Record::Locked("held by x".into()), ..ready() });
     assert_eq!((verdict.act, verdict.state), (Act::Forget, BackupState::Pending));

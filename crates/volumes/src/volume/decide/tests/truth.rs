@@ -442,6 +442,68 @@ fn go(order: &[Event], faults: &[Option<Fault>], calm: &[usize]) {
     );
 }
 
+/// What happens to the copy that went on alone, after both were salvaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// Its node is gone again.
+    Away,
+    /// Its process ends whenever it is started.
+    Breaks,
+    /// Its disk is not there.
+    DiskGone,
+}
+
+/// Both failed within a minute of each other, and the second went on alone meanwhile: what the first has is
+/// behind, also where the second is not there when somebody attaches the volume.
+#[test]
+fn a_copy_that_failed_before_the_last_is_not_served_alone_after_a_salvage() {
+    for fate in [Fate::Away, Fate::Breaks, Fate::DiskGone] {
+        let mut real = Real::new();
+        let at = |real: &Real, index: usize| {
+            let node = real.world.replicas[index].spec.instance.node_id.clone().unwrap();
+            NODES.iter().position(|it| *it == node).unwrap()
+        };
+        let (first, second) = (at(&real, 0), at(&real, 1));
+        let engine = (0..NODES.len()).find(|it| ![first, second].contains(it)).unwrap();
+        real.happen(Event::Ticket(engine));
+        real.run(14);
+        real.world.is(&VolumeState::Attached, &Robustness::Healthy);
+        real.world.settings.rebuilds_per_node = 0;
+        real.happen(Event::Lose(first));
+        real.run(3);
+        assert!(has_failed(&real.world.replicas[0]));
+        let before = real.written;
+        real.world.now += SignedDuration::from_secs(40);
+        real.run(3);
+        assert!(real.written > before, "the second goes on alone");
+        real.happen(Event::Lose(second));
+        real.happen(Event::Ticket(engine));
+        real.run(8);
+        real.world.is(&VolumeState::Detached, &Robustness::Faulted);
+        real.come_back();
+        real.run(8);
+        real.world.is(&VolumeState::Detached, &Robustness::Unknown);
+        assert!(!has_failed(&real.world.replicas[1]), "the last one is salvaged");
+        let data = dir(&real.world.replicas[1]);
+        match fate {
+            Fate::Away => real.happen(Event::Lose(second)),
+            Fate::DiskGone => drop(real.lost.insert(data)),
+            Fate::Breaks => {}
+        }
+        real.happen(Event::Ticket(engine));
+        for _ in 0..20 {
+            if fate == Fate::Breaks && address_of(&real.world.replicas[1]).is_some() {
+                real.world.kill(1);
+            }
+            // Whenever an engine begins, it is looked whether it has what was acknowledged.
+            real.run(1);
+        }
+        real.world.settings.rebuilds_per_node = 5;
+        real.settle();
+        assert!(real.ends_well(), "{fate:?}");
+    }
+}
+
 /// Every order of two, close to each other and further apart.
 #[test]
 fn nothing_that_was_acknowledged_is_lost_whatever_comes() {
