@@ -721,6 +721,9 @@ pub struct RestoreStatusResponse {
     /// Of the same restore: blocks whose checksums were computed here.
     #[prost(uint64, tag = "1004")]
     pub holdfast_hashed_blocks: u64,
+    /// When the backup that it holds was started, as its record says: its name may be another's by now.
+    #[prost(string, tag = "1005")]
+    pub holdfast_restored_at: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SnapshotPurgeStatusResponse {
