@@ -33,7 +33,6 @@ const BLOCK: i64 = 2 * 1024 * 1024;
 const TICKET: &str = "block-";
 /// What nobody has begun this many seconds after it was asked for will not be begun.
 const BEGIN_SECONDS: i64 = 1800;
-/// What is said of a restore that no copy of its volume begins with.
 const NOT_RESTORED: &str = "no copy of the volume began to restore the backup";
 /// A deletion that failed this often is told; it goes on being tried.
 const DELETION_FAILURES: i32 = 3;
@@ -212,8 +211,7 @@ impl Resources {
 
     /// Whether the copies of a volume should be restoring by now, and none is.
     async fn is_left(&self, volume: &Volume) -> Result<bool, BackendError> {
-        let told = told_to_restore(volume, self.started);
-        if !told.is_some_and(|since| self.is_past(since)) {
+        if !told_to_restore(volume, self.started).is_some_and(|it| self.is_past(it)) {
             return Ok(false);
         }
         let engines = self.api::<Engine>().list(&ListParams::default()).await.map_err(failure)?;
@@ -365,9 +363,12 @@ fn is_source(source: &BackupVolume, backup: &Backup) -> bool {
 
 /// How large a volume is that a backup is restored to, if both it and its source were read.
 fn room(backup: &Backup, source: Option<&BackupVolume>) -> Option<i64> {
-    let then: i64 = backup.status.as_ref()?.volume_size.as_ref()?.parse().ok()?;
     let now: i64 = source?.status.as_ref()?.size.as_ref()?.parse().ok()?;
-    Some(in_gib(then.max(now)))
+    Some(size(backup)?.max(in_gib(now)))
+}
+
+fn size(backup: &Backup) -> Option<i64> {
+    Some(in_gib(backup.status.as_ref()?.volume_size.as_ref()?.parse().ok()?))
 }
 
 const fn in_gib(bytes: i64) -> i64 {
@@ -376,7 +377,6 @@ const fn in_gib(bytes: i64) -> i64 {
 
 /// Why a volume cannot come to hold the backup it is made from, if that is known.
 fn hopeless(volume: &Volume, order: &VolumeOrder) -> Option<String> {
-    // Its controllers make it as large as its source, which may have grown since it was looked at.
     let size = in_gib(volume.spec.size.map_or(0, |it| it.0));
     (size > order.gib).then(|| too_small(size))
 }
@@ -386,7 +386,7 @@ fn restore_condition(volume: &Volume) -> Option<&Condition> {
     all.iter().find(|it| it.kind == "Restore")
 }
 
-/// Since when the copies of a volume are to restore; nothing if they are not.
+/// Since when the copies of a volume are to restore.
 fn told_to_restore(volume: &Volume, untold: jiff::Timestamp) -> Option<jiff::Timestamp> {
     let said = restore_condition(volume)?;
     let is_told = said.reason.as_deref() == Some("RestoreInProgress");
@@ -405,8 +405,7 @@ fn is_begun(engines: &[Engine], volume: &str) -> bool {
     })
 }
 
-/// Why a restore will come to nothing, where its volume tells. Its volume may have no copies to be
-/// placed, so this is asked before whether there is room.
+/// Why a restore will come to nothing, whether or not there is room for it.
 fn restore_failure(volume: &Volume, is_late: bool) -> Option<String> {
     let said = restore_condition(volume);
     let why = said.and_then(|it| it.message.clone()).unwrap_or_default();
@@ -622,8 +621,13 @@ impl Backend for Resources {
 
     async fn find_stored(&self, handle: &str) -> Result<Option<Stored>, BackendError> {
         let Some(backup) = self.backup_of(handle).await?.filter(is_kept) else { return Ok(None) };
-        let all = self.api::<BackupVolume>().list(&ListParams::default()).await.map_err(failure)?;
-        let source = all.items.iter().find(|it| is_source(it, &backup));
+        let all = match self.api::<BackupVolume>().list(&ListParams::default()).await {
+            Ok(all) => all.items,
+            // Who may not read them goes by the backup; the volume is compared when it is made.
+            Err(error) if is_code(&error, 403) => return Ok(Some(Stored { gib: size(&backup) })),
+            Err(error) => return Err(failure(error)),
+        };
+        let source = all.iter().find(|it| is_source(it, &backup));
         Ok(Some(Stored { gib: room(&backup, source) }))
     }
 
@@ -871,11 +875,9 @@ mod tests {
     }
 
     fn restoring(spec: &Value, status: &Value) -> Volume {
-        serde_json::from_value(json!({
-            "apiVersion": "longhorn.io/v1beta2", "kind": "Volume",
-            "metadata": {"name": "v"}, "spec": spec, "status": status,
-        }))
-        .unwrap()
+        let object = json!({"apiVersion": "longhorn.io/v1beta2", "kind": "Volume",
+            "metadata": {"name": "v"}, "spec": spec, "status": status});
+        serde_json::from_value(object).unwrap()
     }
 
     fn of_backup() -> Origin {
@@ -986,12 +988,10 @@ mod tests {
 
     #[test]
     fn a_copy_that_nobody_begins_fails() {
-        let volume: Volume = serde_json::from_value(json!({
-            "apiVersion": "longhorn.io/v1beta2", "kind": "Volume",
-            "metadata": {"name": "v"}, "spec": {},
-            "status": {"state": "detached", "conditions": [{"type": "Scheduled", "status": "True"}]},
-        }))
-        .unwrap();
+        let volume = restoring(
+            &json!({}),
+            &json!({"state": "detached", "conditions": [{"type": "Scheduled", "status": "True"}]}),
+        );
         let origin = Origin::Volume { volume: "x".to_owned() };
         assert_eq!(readiness(&volume, &origin, false), Progress::Running);
         let late = readiness(&volume, &origin, true);

@@ -729,6 +729,9 @@ pub struct RestoreStatusResponse {
     /// What the request said of those that were asked for it.
     #[prost(string, repeated, tag = "1005")]
     pub holdfast_companions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// When the backup that it holds was started, as its record says: its name may be another's by now.
+    #[prost(string, tag = "1006")]
+    pub holdfast_restored_at: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SnapshotPurgeStatusResponse {

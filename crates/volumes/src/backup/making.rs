@@ -7,8 +7,9 @@ use api::longhorn::{
     AccessMode, AttacherType, AttachmentTicket, Backup, BackupMode, BackupState, BackupUpload,
     BackupVolume, BlockSize, InstanceState, VolumeSpec, VolumeState,
 };
-use api::scalar::Time;
+use api::scalar::{Stamp, Time};
 use backupstore::BackupInfo;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use reconcile::{Failure, Key, Next};
 use rpc::Address;
@@ -25,6 +26,9 @@ use crate::setting::BACKUP_RATE;
 use crate::volume::starting::why_not_attached;
 use crate::work::Stand;
 use crate::{FINALIZER, NAMESPACE, label, target};
+
+/// How far clocks of two machines may be apart for a backup not to be called another's.
+const CLOCKS_APART: SignedDuration = SignedDuration::from_mins(1);
 
 pub(super) async fn pass(world: &Arc<World>, backup: &Arc<Backup>) -> Result<Next, Failure> {
     let names = world.names(backup);
@@ -258,8 +262,14 @@ async fn finish(
 ) -> Result<Next, Failure> {
     let Some(found) = reading::ask(world, backup) else { return Ok(Next::WAIT) };
     match found {
-        reading::Found::Backup(info) if is_of_another(backup, &info) => {
-            let verdict = not_its_own(&seen(world, backup, names, uid), &info.snapshot_name);
+        reading::Found::Backup(info)
+            if is_of_another(backup, &info, taken(world, backup, names).as_ref()) =>
+        {
+            let mut snapshot = info.snapshot_name.clone();
+            if backup.spec.snapshot_name.as_ref() == Some(&snapshot) {
+                snapshot.push_str(", which was taken at another time");
+            }
+            let verdict = not_its_own(&seen(world, backup, names, uid), &snapshot);
             show(world, backup, &verdict, None).await?;
             world.uploads.forget(uid);
             Ok(Next::WAIT)
@@ -286,10 +296,28 @@ async fn finish(
     }
 }
 
-/// The store has a backup of this name, and of another snapshot than was asked for.
-fn is_of_another(backup: &Backup, info: &BackupInfo) -> bool {
+/// When the snapshot was taken that is to be backed up, where that is known.
+fn taken(world: &World, backup: &Backup, names: &Names) -> Option<Stamp> {
+    let snapshot = backup.spec.snapshot_name.as_deref()?;
+    let found = world.snapshots.get(&Key::new(NAMESPACE, snapshot))?;
+    let is_ours = found.spec.volume.as_deref() == Some(&names.volume);
+    found.status.as_ref().filter(|_| is_ours)?.creation_time.clone()
+}
+
+/// The store has a backup of this name, and of another snapshot than was asked for: of another name, or one
+/// of the same name that was `taken` at another time.
+fn is_of_another(backup: &Backup, info: &BackupInfo, taken: Option<&Stamp>) -> bool {
     let wanted = backup.spec.snapshot_name.as_deref().unwrap_or_default();
-    ![wanted, ""].contains(&info.snapshot_name.as_str())
+    if ![wanted, ""].contains(&info.snapshot_name.as_str()) {
+        return true;
+    }
+    let Some(taken) = taken.and_then(Stamp::get) else { return false };
+    if let Ok(stored) = info.snapshot_taken.parse::<Timestamp>() {
+        return stored != taken;
+    }
+    // What older agents write says only when they began, by their own clocks.
+    let began = info.snapshot_created.parse::<Timestamp>();
+    began.is_ok_and(|began| taken.duration_since(began) > CLOCKS_APART)
 }
 
 async fn shown_in_progress(
@@ -493,8 +521,27 @@ mod tests {
             snapshot_name: snapshot.to_owned(),
             ..BackupInfo::default()
         };
-        assert!(is_of_another(&backup, &info("s1")));
-        assert!(!is_of_another(&backup, &info("s2")));
+        assert!(is_of_another(&backup, &info("s1"), None));
+        assert!(!is_of_another(&backup, &info("s2"), None));
+        let stored = |taken: &str, began: &str| BackupInfo {
+            snapshot_taken: taken.to_owned(),
+            snapshot_created: began.to_owned(),
+            ..info("s2")
+        };
+        let taken = Stamp::from("2026-11-15T06:30:00Z");
+        for (stored, wanted) in [
+            (stored("2026-11-15T06:30:00Z", "2026-11-15T06:30:02Z"), false),
+            // The names were given again.
+            (stored("2026-11-15T06:29:59Z", "2026-11-15T06:30:02Z"), true),
+            (stored("", "2026-11-15T06:30:02Z"), false),
+            (stored("", "2026-11-15T06:29:58Z"), false),
+            (stored("", "2026-11-15T06:28:00Z"), true),
+            (stored("", ""), false),
+        ] {
+            assert_eq!(is_of_another(&backup, &stored, Some(&taken)), wanted, "{stored:?}");
+        }
+        let earlier = stored("", "2026-11-15T06:28:00Z");
+        assert!(!is_of_another(&backup, &earlier, Some(&Stamp::never())));
     }
 
     #[test]

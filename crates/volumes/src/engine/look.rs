@@ -8,6 +8,7 @@ use api::longhorn::{
 };
 use api::scalar::Stamp;
 use futures::future::join_all;
+use jiff::Timestamp;
 use rpc::ptypes;
 
 use super::client::{CallError, Controller, Reach};
@@ -24,6 +25,8 @@ pub(crate) struct Look {
     pub(crate) modes: BTreeMap<String, ReplicaMode>,
     /// Of those that answered; the others keep what was known.
     pub(crate) restores: BTreeMap<String, EngineRestoreStatus>,
+    /// When the backups were started that they hold, of those that say it.
+    pub(crate) restored_at: BTreeMap<String, Timestamp>,
     pub(crate) purges: BTreeMap<String, EnginePurgeStatus>,
     pub(crate) rebuilds: BTreeMap<String, EngineRebuildStatus>,
     pub(crate) clones: BTreeMap<String, EngineCloneStatus>,
@@ -32,6 +35,19 @@ pub(crate) struct Look {
     pub(crate) snapshots_error: String,
     /// Snapshots of the copy that has the most, without the head.
     pub(crate) most_snapshots: usize,
+}
+
+impl Look {
+    /// Copies that hold an earlier backup of the newest one's name do not hold the newest: it was deleted
+    /// and made again.
+    pub(crate) fn forget_earlier(&mut self, newest: &str, started: Timestamp) {
+        for (address, restore) in &mut self.restores {
+            let is_earlier = self.restored_at.get(address).is_some_and(|held| *held < started);
+            if is_earlier && restore.last_restored.as_deref() == Some(newest) {
+                restore.last_restored = Some(String::new());
+            }
+        }
+    }
 }
 
 /// How far a look goes.
@@ -80,6 +96,7 @@ pub(crate) async fn look(
     for (address, answer) in answers {
         if let Some(restore) = answer.restore {
             found.restores.insert(address.clone(), restore);
+            found.restored_at.extend(answer.restored_at.map(|at| (address.clone(), at)));
         }
         if let Some(purge) = answer.purge {
             found.purges.insert(address.clone(), purge);
@@ -117,6 +134,7 @@ fn mode(replica: ptypes::ControllerReplica) -> Option<(String, ReplicaMode)> {
 #[derive(Default)]
 struct OfReplica {
     restore: Option<EngineRestoreStatus>,
+    restored_at: Option<Timestamp>,
     purge: Option<EnginePurgeStatus>,
     rebuild: Option<EngineRebuildStatus>,
     clone: Option<EngineCloneStatus>,
@@ -148,7 +166,9 @@ async fn of_replica(
         answer.clone = clone.map(|reply| clone_status(reply.into_inner()));
         answer.purge = purge.ok().map(|reply| purge_status(reply.into_inner()));
         answer.rebuild = rebuild.ok().map(|reply| rebuild_status(reply.into_inner()));
-        answer.restore = restore.map(|reply| restore_status(reply.into_inner()));
+        let restore = restore.map(tonic::Response::into_inner);
+        answer.restored_at = restore.as_ref().and_then(|it| it.holdfast_restored_at.parse().ok());
+        answer.restore = restore.map(restore_status);
     }
     if readable {
         answer.snapshots = Some(snapshots(reach, address).await);

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use api::condition;
 use api::longhorn::{
-    CloneState, Engine, EngineStatus, InstanceState, Node, Replica, ReplicaMode, Volume,
-    VolumeStatus,
+    BackupVolumeStatus, CloneState, Engine, EngineStatus, InstanceState, Node, Replica,
+    ReplicaMode, Volume, VolumeStatus,
 };
 use jiff::Timestamp;
 use reconcile::{Backoff, Failure, Key, Next, Reconciler, Severity};
@@ -307,7 +307,7 @@ impl Monitor {
             (true, true, _) => Depth::Restores,
             (true, false, true) => Depth::Clones,
         };
-        let found = self.look(depth).await.map_err(|error| error.to_string())?;
+        let mut found = self.look(depth).await.map_err(|error| error.to_string())?;
         if is_full {
             self.memory().full_at = Some(Instant::now());
         }
@@ -318,6 +318,9 @@ impl Monitor {
         }
         if is_cut_off(&engine) {
             return Ok(true);
+        }
+        if let Some((newest, started)) = self.newest(&engine) {
+            found.forget_earlier(&newest, started);
         }
         let verdict = self.decide(&engine, &found, is_full);
         let known = engine.status.clone().unwrap_or_default();
@@ -391,10 +394,20 @@ impl Monitor {
 
     /// The size of the source, as the store has it. A plain restore is of its own size.
     fn backup_size(&self, engine: &Engine) -> Option<i64> {
+        self.source(engine)?.size?.parse().ok()
+    }
+
+    /// The newest backup of the source, and when it was started, as the store has it.
+    fn newest(&self, engine: &Engine) -> Option<(String, Timestamp)> {
+        let source = self.source(engine)?;
+        Some((source.last_backup_name?, source.last_backup_at?.get()?))
+    }
+
+    /// What a standby volume follows.
+    fn source(&self, engine: &Engine) -> Option<BackupVolumeStatus> {
         let standby = self.volume()?.status.as_ref()?.is_standby == Some(true);
         let name = engine.spec.backup_volume.as_deref().filter(|_| standby)?;
-        let volume = self.world.backup_volumes.get(&Key::new(NAMESPACE, name))?;
-        volume.status.as_ref()?.size.as_ref()?.parse().ok()
+        self.world.backup_volumes.get(&Key::new(NAMESPACE, name))?.status.clone()
     }
 
     /// Whether its node may restore one more volume. Standby volumes do not count.

@@ -21,6 +21,9 @@ use crate::replica::{is_kept, is_unwanted};
 /// Failed copies of a volume that restores whose failures are no further apart failed together; a time that lies
 /// no further ahead is of this clock.
 const SALVAGE_WINDOW: SignedDuration = SignedDuration::from_mins(1);
+/// How much later one failure may be seen than another that came after it: processes that ended are seen at once,
+/// what the engine has dropped when it is looked at.
+const SEEN_LATE: SignedDuration = SignedDuration::from_secs(15);
 /// When a volume that follows another and lost all copies is tried again.
 const FOLLOW_AGAIN: SignedDuration = SignedDuration::from_mins(5);
 /// The condition of a volume that lost all copies and goes on with none of them.
@@ -349,10 +352,11 @@ impl Draft<'_> {
             }
             return Err(format!("waits for what failed last, which is away: {}", away.join(", ")));
         }
-        // What failed earlier, however little, may be behind: it would count as whole from here on, and be
-        // served alone where the last one is not there when the volume is attached. It is filled instead.
+        // What failed earlier may be behind: it would count as whole from here on, and be served alone where the
+        // last one is not there when the volume is attached. It is filled instead. Which of two was the earlier
+        // nobody knows where they were seen close to each other: the engine finds out by their records.
         // Copies that restore hold what the store gave them, and no client has written to one of them alone.
-        let window = if self.restores() { SALVAGE_WINDOW } else { SignedDuration::ZERO };
+        let window = if self.restores() { SALVAGE_WINDOW } else { SEEN_LATE };
         let together = |it: &&&Replica| {
             is_ready(it) && failed_at(it).is_some_and(|at| newest.duration_since(at) <= window)
         };

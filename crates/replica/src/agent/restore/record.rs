@@ -311,6 +311,12 @@ impl Restores {
             holdfast_hashed_blocks: meter.hashed_blocks.load(Ordering::Relaxed),
             holdfast_left_out: record.left_out.clone(),
             holdfast_companions: record.companions.clone(),
+            holdfast_restored_at: record
+                .held
+                .as_ref()
+                .filter(|_| !record.last_restored.is_empty())
+                .map(|held| held.started.clone())
+                .unwrap_or_default(),
             holdfast_unfinished: record
                 .unfinished
                 .as_ref()

@@ -227,6 +227,29 @@ fn what_all_hold_is_noted_and_never_waited_for() {
     assert_eq!(held(&[(1, "b2")]), "");
 }
 
+/// It was deleted and made again: what the copies hold is an earlier one of its name.
+#[test]
+fn a_backup_of_the_newest_ones_name_that_is_older_is_not_the_newest() {
+    let at_second = |second| Timestamp::from_second(second).unwrap();
+    let after = |held: &[(u16, i64)], newest: &str| {
+        let mut it = world().restoring("b2", &[(1, "b2"), (2, "b2")]);
+        it.look.restored_at =
+            held.iter().map(|(port, second)| (at(*port), at_second(*second))).collect();
+        it.look.forget_earlier(newest, at_second(100));
+        let verdict = it.decide();
+        let asked = verdict.acts == [Act::Restore { backup: "b2".into() }];
+        (asked, verdict.status.last_restored_backup.unwrap())
+    };
+    let (asked, whole) = ((true, String::new()), (false, "b2".to_owned()));
+    assert_eq!(after(&[(1, 100), (2, 100)], "b2"), whole);
+    assert_eq!(after(&[(1, 99), (2, 99)], "b2"), asked);
+    assert_eq!(after(&[(1, 100), (2, 99)], "b2"), asked);
+    // The store was read before what they hold was made; it is not the newest; it does not say.
+    assert_eq!(after(&[(1, 101), (2, 101)], "b2"), whole);
+    assert_eq!(after(&[(1, 99), (2, 99)], "b3"), whole);
+    assert_eq!(after(&[], "b2"), whole);
+}
+
 #[test]
 fn nothing_is_restored_while_copies_purge_or_one_has_failed_or_sizes_differ() {
     let base = || world().restoring("b2", &[(1, "b1"), (2, "b1")]);
