@@ -37,7 +37,7 @@ pub(crate) const IDENTITY: Identity = Identity {
         },
         Grant {
             groups: &["longhorn.io"],
-            resources: &["engines", "nodes"],
+            resources: &["engines", "nodes", "backupvolumes"],
             verbs: &["get", "list"],
         },
         Grant {
