@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use api::longhorn::{Backup, BackupDeletion, BackupState, BackupVolume, VolumeState};
 use backupstore::delete::{DeleteOptions, Outcome};
-use backupstore::{BackupStore, Control, Name};
+use backupstore::{BackupInfo, BackupStore, Control, Name};
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use reconcile::{Failure, Key, Next, Severity};
 
 use self::decide::{Act, Backoff, Record, Seen, Shown, State, decide};
 use super::world::{Holds, Names, World};
-use super::{RETRY_NOW, now, state_of};
+use super::{RETRY_NOW, making, now, state_of};
 use crate::target;
 use crate::work::{Stand, Work};
 use crate::{FINALIZER, NAMESPACE, label};
@@ -244,31 +245,51 @@ fn start(world: &Arc<World>, attempt: &str, backup: &Backup, names: Names) {
     let (doors, tried) = (Arc::clone(world), tried(backup));
     world.removals.start(&uid, mark, tell, async move {
         let door = target::open(&doors, &names.target).await?;
-        remove_backup(&door.store, &names.volume, &name, tried.as_deref(), &control).await
+        remove_backup(&door.store, &names.volume, &name, tried.as_ref(), &control).await
     });
 }
 
-/// The snapshot of a backup that was tried, and of which no store has said that it is complete.
-fn tried(backup: &Backup) -> Option<String> {
+/// A backup that was tried, and of which no store has said that it is complete.
+#[derive(Debug)]
+struct Tried {
+    snapshot: String,
+    /// When it was asked for.
+    asked: Option<Timestamp>,
+}
+
+fn tried(backup: &Backup) -> Option<Tried> {
     let url = backup.status.as_ref().and_then(|it| it.url.as_ref());
     let snapshot = backup.spec.snapshot_name.clone().filter(|it| !it.is_empty());
-    snapshot.filter(|_| url.is_none_or(String::is_empty))
+    let snapshot = snapshot.filter(|_| url.is_none_or(String::is_empty))?;
+    Some(Tried { snapshot, asked: backup.creation_timestamp().map(|it| it.0) })
+}
+
+impl Tried {
+    /// What is there is of another snapshot, or was there before anybody asked for this.
+    fn is_another(&self, found: &BackupInfo) -> bool {
+        if ![&*self.snapshot, ""].contains(&&*found.snapshot_name) {
+            return true;
+        }
+        let made = found.created.parse::<Timestamp>().ok();
+        let before = self.asked.zip(made).map(|(asked, made)| asked.duration_since(made));
+        before.is_some_and(|it| it > making::CLOCKS_APART)
+    }
 }
 
 /// Removes a backup and its blocks. Not there is removed; blocks that had to stay are a failure, so
-/// that they are looked at again. What is there of another snapshot is not what was `tried`, but what kept that
-/// from being made: it stays.
+/// that they are looked at again. What is there of another snapshot, or from before, is not what was `tried`, but
+/// what kept that from being made: it stays.
 async fn remove_backup(
     store: &BackupStore,
     volume: &str,
     backup: &str,
-    tried: Option<&str>,
+    tried: Option<&Tried>,
     control: &Control,
 ) -> Result<(), String> {
     let (volume, backup) = (named(volume)?, named(backup)?);
     if let Some(tried) = tried
         && let Ok(found) = store.inspect_backup(&volume, &backup).await
-        && ![tried, ""].contains(&found.snapshot_name.as_str())
+        && tried.is_another(&found)
     {
         return Ok(());
     }
@@ -516,9 +537,15 @@ mod tests {
         let remove = |backup: &Backup| {
             let (store, tried) = (&store, tried(backup));
             async move {
-                remove_backup(store, "vol", "monday", tried.as_deref(), &Control::default()).await
+                remove_backup(store, "vol", "monday", tried.as_ref(), &Control::default()).await
             }
         };
+        remove(&refused).await.unwrap();
+        assert!(store.inspect_backup(&volume, &name).await.is_ok());
+        // Nor where the snapshot of today has the name of the one of then.
+        refused.spec.snapshot_name = Some("s1".to_owned());
+        let later = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(5);
+        refused.metadata.creation_timestamp = Some(meta::Time(later));
         remove(&refused).await.unwrap();
         assert!(store.inspect_backup(&volume, &name).await.is_ok());
         // One that is complete is what is there, whatever its snapshot is called by now.

@@ -28,7 +28,7 @@ use crate::work::Stand;
 use crate::{FINALIZER, NAMESPACE, label, target};
 
 /// How far clocks of two machines may be apart for a backup not to be called another's.
-const CLOCKS_APART: SignedDuration = SignedDuration::from_mins(1);
+pub(super) const CLOCKS_APART: SignedDuration = SignedDuration::from_mins(1);
 
 pub(super) async fn pass(world: &Arc<World>, backup: &Arc<Backup>) -> Result<Next, Failure> {
     let names = world.names(backup);
