@@ -103,7 +103,9 @@ fn found(text: &str) -> anyhow::Result<()> {
 pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     let client = args.at.client().await?;
-    let store = std::env::temp_dir().join(format!("{STORE}{}", std::process::id()));
+    // In containers that share the directory, two tours can have the same process id.
+    let now = jiff::Timestamp::now().as_nanosecond();
+    let store = std::env::temp_dir().join(format!("{STORE}{}-{now:x}", std::process::id()));
     let mut tour = Tour {
         at: &args.at,
         client,

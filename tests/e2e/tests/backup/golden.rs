@@ -177,6 +177,10 @@ const FRAME_END: usize = 8;
 fn without_variables(bytes: &[u8]) -> String {
     let mut text = String::from_utf8(bytes.to_vec()).unwrap();
     let record: Value = serde_json::from_slice(bytes).unwrap();
+    // Ours alone, before the brace that ends the record.
+    if let Some(taken) = record["SnapshotTakenAt"].as_str() {
+        text = text.replacen(&format!(",\"SnapshotTakenAt\":\"{taken}\""), "", 1);
+    }
     for field in ["CreatedTime", "SnapshotCreatedAt", "LastBackupAt", "NewlyUploadedDataSize"] {
         if let Some(value) = record[field].as_str() {
             text = text.replacen(&format!("\"{field}\":\"{value}\""), field, 1);
